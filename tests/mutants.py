@@ -623,8 +623,8 @@ MUTANTS = [
     Mutant(
         "the Hub takes files that are one where case does not count",
         f"{_SERVER}limits.py",
-        'return unicodedata.normalize("NFC", path).casefold()',
-        "return path",
+        'key = unicodedata.normalize("NFC", path).casefold()',
+        "key = path",
         [f"{_TEST_SERVER}test_names.py::test_files_that_some_system_cannot_distinguish_are_refused"],
     ),
     Mutant(

@@ -101,7 +101,7 @@ def test_json_is_as_deep_as_32() -> None:
 )
 def test_yaml_says_each_thing_once(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        safety.check_yaml(text.encode())
+        safety.check_files({"a.yaml": text.encode()})
 
 
 @pytest.fixture

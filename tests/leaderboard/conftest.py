@@ -120,8 +120,8 @@ def board(
     for name in ("good", "other", "poor"):
         entry = entry_of(checkpoints=(Checkpoint(repo="me/policy", commit=commit_of(name), seed=0),), name=name)
         seeds = season.board("relay").public_seeds()
-        played = play_checkpoint(policies[commit_of(name)], None, entry.task(season), seeds, device="cpu")
-        entries[name] = entry, played.episodes
+        played, _, _ = play_checkpoint(policies[commit_of(name)], None, entry.task(season), seeds, device="cpu")
+        entries[name] = entry, played
     return Board(season=season, secret=secret, policies=policies, entries=entries, folder=folder)
 
 

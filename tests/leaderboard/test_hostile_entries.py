@@ -117,7 +117,7 @@ def test_ten_good_entries_are_listed_among_hostile_ones(
             raise AssertionError("whatever it is")
         return playing.answer(request)
 
-    found = {verdict.number: verdict for verdict in hosted.verifier(play=play, model_results=True).run()}
+    found = {verdict.number: verdict for verdict in hosted.verifier(play=play, model_results=True).verdicts()}
     listed = {account for account, number in numbers.items() if found[number].listed}
     assert listed == {account for account in numbers if account.startswith("good")}
     assert len(listed) == 10
@@ -126,7 +126,7 @@ def test_ten_good_entries_are_listed_among_hostile_ones(
     assert all("must hold no token" in reasons[one] for one in ("template", "named", TOKEN))
     assert "must stay open during its check" in reasons["closing"]
     assert "AssertionError: whatever it is" in reasons["raising"]
-    assert hosted.verifier().run() == []
+    assert list(hosted.verifier().verdicts()) == []
 
 
 def test_what_was_merged_and_cannot_be_published_has_a_reason_and_ends_no_later_start(
@@ -142,14 +142,14 @@ def test_what_was_merged_and_cannot_be_published_has_a_reason_and_ends_no_later_
     hosted.verifier().api.create_commit(RESULTS, operations, commit_message="Add", repo_type="dataset")
     good = packed(*hosted.entry("good"))
     number = sent_by(hosted, hub, "honest", good)
-    finished, listed = hosted.verifier().run()
+    finished, listed = hosted.verifier().verdicts()
     assert (finished.entry, finished.number) == (merged.id, 0)
     assert "refused when it was verified: a file must hold no token" in finished.reason
     assert (listed.number, listed.listed) == (number, True)
     results = hosted.verifier().results()
     assert {row.id: row.badge for row in results.rows} == {merged.id: SELF_REPORTED, good.id: "verified"}
     assert len(results.problems) == 2
-    assert hosted.verifier().run() == []
+    assert list(hosted.verifier().verdicts()) == []
 
 
 def test_cells_of_others_that_are_gone_hide_no_entry(board: Board, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_account_lists_so_many_entries_on_a_board_and_of_the_same_weights_one
         def judged(account: str, name: str) -> Verdict:
             played = [dataclasses.replace(one, error=name) for one in episodes]
             number = sent_by(hosted, hub, account, packed(dataclasses.replace(entry, name=name), played))
-            (verdict,) = hosted.verifier().run()
+            (verdict,) = hosted.verifier().verdicts()
             assert verdict.number == number
             return verdict
 
@@ -223,7 +223,7 @@ def test_trouble_of_the_hub_with_one_pull_request_leaves_it_open_and_judges_the_
         return tree("0" * 40 if commit == verifier._repo.head(f"refs/pr/{numbers[0]}") else commit)
 
     verifier._repo.tree = broken  # type: ignore[method-assign]
-    left, judged = verifier.run()
+    left, judged = verifier.verdicts()
     assert (left.number, left.listed) == (numbers[0], False)
     assert left.reason.startswith("It stays as it is: ")
     assert hosted.discussion(numbers[0]).status == "open"

@@ -59,12 +59,12 @@ def refused_and_listed(world: World, closed: list[int], policy: str, **options: 
     """The verdicts on requests that are closed, after a run in which a policy's behind them was verified."""
     honest = packed(*world.entry(policy))
     number = world.send(honest)
-    *refused, listed = world.verifier(**options).run()
+    *refused, listed = world.verifier(**options).verdicts()
     assert [(one.number, one.listed) for one in refused] == [(one, False) for one in closed]
     assert {world.discussion(one).status for one in closed} == {"closed"}
     assert (listed.number, listed.listed) == (number, True)
     assert world.verifier().results().row(honest.id).badge == VERIFIED
-    assert world.verifier().run() == []
+    assert list(world.verifier().verdicts()) == []
     return refused
 
 
@@ -102,10 +102,10 @@ def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
 def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> None:
     submission = copied(world)
     world.verifier().api.merge_pull_request(RESULTS, world.send(submission), repo_type="dataset")
-    (verdict,) = world.verifier(play=lambda *asked: {}).run()
+    (verdict,) = world.verifier(play=lambda *asked: {}).verdicts()
     assert verdict.reason.startswith("Merged, and refused when it was verified: the check of an entry must not fail")
     assert world.verifier().results().row(submission.id).badge == "self-reported"
-    assert world.verifier().run() == []
+    assert list(world.verifier().verdicts()) == []
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only_and_not_downloaded(

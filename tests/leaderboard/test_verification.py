@@ -77,13 +77,11 @@ def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> N
 
 
 def test_a_replay_ends_when_its_time_is_over(listed: Listed) -> None:
-    row, episodes = (
-        read_results(listed.folder, listed.season).row(listed.ids["claimed"]),
-        scripted_sudoku(listed.season),
-    )
-    replay_entry(row.entry, listed.season, episodes, seconds=600)
+    entry = read_results(listed.folder, listed.season).row(listed.ids["claimed"]).entry
+    episodes = scripted_sudoku(listed.season)
+    replay_entry(entry, listed.season, episodes, seconds=600)
     with pytest.raises(Refusal, match="a replay must take at most 0 seconds, got more; shorten replies"):
-        replay_entry(row.entry, listed.season, episodes, seconds=0)
+        replay_entry(entry, listed.season, episodes, seconds=0)
 
 
 def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Board) -> None:
@@ -178,7 +176,7 @@ def test_a_copy_is_told_by_what_its_weights_compute_and_not_by_what_is_sampled(
     first, *others = (
         dataclasses.replace(
             shows(name, (name, name, 0.0)),
-            prints=(tuple(playing.play_checkpoint(folder, None, spec, [0], printed=(b"key", range(16))).prints),),
+            prints=(tuple(playing.play_checkpoint(folder, None, spec, [0], printed=(b"key", range(16)))[1]),),
         )
         for name, folder in zip(names, folders, strict=True)
     )

@@ -230,13 +230,13 @@ def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(leaderboard_pa
         cell(names[1], 20.0, problem="key"),
     )
     columns, rows = views.board_table(dataclasses.replace(results, cells=cells), "relay credit")
-    places = [[name for name, _, _ in columns].index(one) for one in ("method", "of the limit", "learned")]
+    places = [[name for name, _, _ in columns].index(one) for one in ("method", "of the exact", "learned")]
     shown = {row[places[0]]: [row[place] for place in places[1:]] for row in rows}
     assert shown == {names[0]: [0.25, 0.5], names[1]: [None, None]}
     assert "25.0%" in views.cells(columns, next(row for row in rows if row[places[0]] == names[0]))
     about, _, _, _ = leaderboard_page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
     assert "of the bench" in about
-    assert "of the limit" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
+    assert "of the exact" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
 
 
 def test_an_entry_is_a_methods_credit_or_checkpoints_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hub_fixtures import httpx
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from local_hub.limits import Limits
-from local_hub.running import Served, open_database, serving
+from local_hub.running import Served, open_hub, serving
 
 BENCHMARK = "org/benchmark"
 RESULT = "- dataset: {id: org/benchmark, task_id: main}\n  value: 1.0\n"
@@ -127,7 +127,7 @@ def test_a_sweep_leaves_an_object_that_an_upload_was_told_is_here(tmp_path: Path
         api = HfApi(endpoint=served.url, token=served.token())
         api.create_repo("org/large")
         api.preupload_lfs_files("org/large", [CommitOperationAdd("a.bin", content)])
-        with open_database(tmp_path / "hub") as database, database.write() as writing:
+        with open_hub(tmp_path / "hub") as hub, hub.database.write() as writing:
             writing.execute("UPDATE lfs SET created = 0")
         asked = {"operation": "upload", "objects": [{"oid": sha256, "size": 5000}]}
         headers = api._build_hf_headers()

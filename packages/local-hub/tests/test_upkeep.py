@@ -23,7 +23,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from local_hub.commands import main
-from local_hub.running import Served, open_database, open_hub, serving
+from local_hub.running import Served, open_hub, serving
 from local_hub.upkeep import check, sweep
 
 REPO = "org/kept"
@@ -102,7 +102,7 @@ def test_check_finds_what_changed_and_what_is_missing(folder: Path) -> None:
 def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> None:
     for path in objects(folder):
         make_old(path)
-    with open_database(folder) as database, database.write() as writing:
+    with open_hub(folder) as hub, hub.database.write() as writing:
         writing.execute("UPDATE refs SET oid = ?", ("0" * 40,))
         writing.execute("UPDATE trees SET content = X'00' WHERE length(content) < 40")
     with serving(folder):  # what can still be read is served, and nothing is swept
@@ -115,12 +115,12 @@ def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> Non
 def test_every_connection_to_the_tables_is_closed(folder: Path) -> None:
     """Also connections in use when a server ends, and that to a file that is not a database."""
     opened: list[sqlite3.Connection] = []
-    with open_database(folder) as database, database.write() as writing:
+    with open_hub(folder) as hub, hub.database.write() as writing:
         opened.append(writing)
-        database.close()
-        assert database.one("SELECT 1 FROM repos") is not None
+        hub.database.close()
+        assert hub.database.one("SELECT 1 FROM repos") is not None
     (folder / "hub.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(sqlite3.DatabaseError) as refused, open_database(folder):
+    with pytest.raises(sqlite3.DatabaseError) as refused, open_hub(folder):
         pass
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(refused.value.__traceback__)]
     opened += [one["connection"] for one in frames if isinstance(one.get("connection"), sqlite3.Connection)]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, GitCommitInfo, HfApi, hf_hub_url
-from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_raise_for_status
 
@@ -160,7 +159,7 @@ def publish(
         target.ask(api.update_repo_settings, private=False, doing="making public")
         is_private = False
     if tag is not None:
-        target.tag(tag, commit)
+        target.ask(api.create_tag, tag=tag, revision=commit, exist_ok=True, doing="tagging")
     return replace(done, commit=commit, private=private if is_new else is_private, refused=tuple(refused))
 
 
@@ -183,11 +182,10 @@ class Repository:
 
     def prepare(self, space_sdk: str | None) -> tuple[bool, bool]:
         """Creates the repository, private, if there is none; returns whether it is new and whether it is private."""
-        info = self._info(self.repo_type)
-        if info is not None:
-            return False, bool(info.private)
+        if self.ask(self.api.repo_exists):
+            return False, bool(self.ask(self.api.repo_info).private)
         for other in REPO_TYPES:
-            if other != self.repo_type and self._info(other) is not None:
+            if other != self.repo_type and self.ask(self.api.repo_exists, repo_type=other):
                 raise ValueError(
                     f"{self.repo} must be free or a {self.repo_type}, got a {other}; choose another name."
                 )
@@ -259,17 +257,10 @@ class Repository:
 
     def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
         """Refuses a tag whose commit has other contents."""
-        target = self._tags().get(name)
+        tags = {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
+        target = tags.get(name)
         if target is not None and not _all_in(self.tree(target), contents):
             raise Conflict(f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; choose a new one.")
-
-    def tag(self, name: str, commit: str) -> None:
-        """Tags a commit, unless the tag exists."""
-        if name not in self._tags():
-            self.ask(self.api.create_tag, tag=name, revision=commit, exist_ok=True, doing="tagging")
-
-    def _tags(self) -> dict[str, str]:
-        return {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
 
     def head(self, revision: str | None = None) -> str:
         """Returns the newest commit."""
@@ -288,15 +279,6 @@ class Repository:
         """Returns the open pull requests."""
         wanted = {"discussion_type": "pull_request", "discussion_status": "open"}
         return self.ask(_all_of(self.api.get_repo_discussions), **wanted)
-
-    def _info(self, repo_type: str) -> Any:
-        def look(repo: str, repo_type: str) -> Any:
-            try:
-                return self.api.repo_info(repo, repo_type=repo_type)
-            except RepositoryNotFoundError:
-                return None
-
-        return self.ask(look, repo_type=repo_type)
 
     def _settled(
         self, before: str, now: str, description: str, contents: list[_Content], stale: Collection[str]

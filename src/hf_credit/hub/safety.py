@@ -129,7 +129,7 @@ def _check_file(name: str, source: Path | bytes) -> None:
         elif suffix == ".json":
             check_json(_read(source, MOST_BYTES))
         elif suffix in (".yaml", ".yml"):
-            check_yaml(_read(source, MOST_YAML_BYTES))
+            parse_yaml(_text(_read(source, MOST_YAML_BYTES)), strict=True)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -170,17 +170,6 @@ def check_json(content: bytes) -> Any:
         ValueError: `content` is no JSON, or nested deeper than 32.
     """
     return parse_json(_text(content), most_depth=MOST_JSON_DEPTH)
-
-
-def check_yaml(content: bytes) -> Any:
-    """Parses YAML without aliases and repeated keys.
-
-    Raises:
-        ValueError: `content` is longer than 64 KiB, no YAML, or has an alias or a repeated key.
-    """
-    if len(content) > MOST_YAML_BYTES:
-        raise ValueError(f"YAML must have at most {MOST_YAML_BYTES} bytes, got {len(content)}; shorten it.")
-    return parse_yaml(_text(content), strict=True)
 
 
 def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:

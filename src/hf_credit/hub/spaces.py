@@ -64,8 +64,8 @@ def space_files(
     environment = environments.make(name, **(options or {}))
     _, all_options = environments.spec(environment)
     refuse_what_stays_behind(all_options)
-    played = _OracleEpisode(environment)
-    fields = _fields(environment, all_options, played)
+    seed, actions, injection = _oracle_episode(environment)
+    fields = _fields(environment, all_options, actions[0])
     texts = templates(Path(__file__).with_name("space"))
     files = {"openenv.yaml": _declaration(texts.pop("openenv.yaml"), environment, all_options)}
     files |= {
@@ -87,10 +87,10 @@ def space_files(
         },
         "validation/runtime.json": {
             "plan_schema_version": "1",
-            "reset": {"episode_id": "validation", "seed": played.seed},
-            "actions": [{"action": action} for action in played.actions],
+            "reset": {"episode_id": "validation", "seed": seed},
+            "actions": [{"action": action} for action in actions],
         },
-        "validation/oracle.json": played.injection(),
+        "validation/oracle.json": injection,
     }
     files |= {path: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for path, value in values.items()}
     return {path: text.encode() for path, text in sorted(files.items())}
@@ -104,48 +104,45 @@ def write_space(folder: str | Path, name: str, options: Mapping[str, Any] | None
     return folder
 
 
-class _OracleEpisode:
-    """An episode in which the environment's oracle earns the highest reward."""
+def _oracle_episode(environment: Environment[Any]) -> tuple[int, list[str], dict[str, Any]]:
+    """Plays an episode in which the environment's oracle earns the highest reward.
 
-    def __init__(self, environment: Environment[Any]) -> None:
-        oracle, rewards = default_oracle(environment), environment.reward_range
-        if oracle is None or rewards is None:
-            raise ValueError(
-                f"a Space declares the highest reward and how to earn it, got {environment.name!r} without a default "
-                "oracle or reward_range; add them."
-            )
-        self.environment = environment
-        player = OraclePlayer(environment, oracle, 1.0)
-        interaction = EnvironmentInteraction(environment)
-        for self.seed in range(_MOST_SEEDS):
-            draws, state = random.Random(self.seed), interaction.start({}, self.seed)
-            self.actions: list[str] = []
-            self.last = state.world
-            while pending := interaction.pending(state):
-                reply = player(state, pending[0], draws)
-                self.last = state.world
-                self.actions.append(environment.read_action(reply))
-                state = interaction.advance(state, [reply])
-            self.reward = state.reward
-            if interaction.outcome(state) == self.reward == rewards[1]:
-                return
+    Returns:
+        Its seed, its actions, and the state before the last action with that action and its reward.
+    """
+    oracle, rewards = default_oracle(environment), environment.reward_range
+    if oracle is None or rewards is None:
         raise ValueError(
-            f"an oracle must earn the highest reward in one of {_MOST_SEEDS} episodes, got none of {rewards[1]} in "
-            f"{environment.name!r}; correct its reward_range or its oracle."
+            f"a Space declares the highest reward and how to earn it, got {environment.name!r} without a default "
+            "oracle or reward_range; add them."
         )
+    player = OraclePlayer(environment, oracle, 1.0)
+    interaction = EnvironmentInteraction(environment)
+    for seed in range(_MOST_SEEDS):
+        draws, state = random.Random(seed), interaction.start({}, seed)
+        actions: list[str] = []
+        last = state.world
+        while pending := interaction.pending(state):
+            reply = player(state, pending[0], draws)
+            last = state.world
+            actions.append(environment.read_action(reply))
+            state = interaction.advance(state, [reply])
+        if interaction.outcome(state) == state.reward == rewards[1]:
+            before = {
+                "episode_id": "oracle",
+                "step_count": len(actions) - 1,
+                "environment_state": last.to_json(),
+                "seed": seed,
+            }
+            injected = {"reset": {"injected_state": before}, "actions": [{"action": actions[-1]}]}
+            return seed, actions, {**injected, "reward": state.reward}
+    raise ValueError(
+        f"an oracle must earn the highest reward in one of {_MOST_SEEDS} episodes, got none of {rewards[1]} in "
+        f"{environment.name!r}; correct its reward_range or its oracle."
+    )
 
-    def injection(self) -> dict[str, Any]:
-        """Returns the state before the last action, that action, and its reward."""
-        state = {
-            "episode_id": "oracle",
-            "step_count": len(self.actions) - 1,
-            "environment_state": self.last.to_json(),
-            "seed": self.seed,
-        }
-        return {"reset": {"injected_state": state}, "actions": [{"action": self.actions[-1]}], "reward": self.reward}
 
-
-def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _OracleEpisode) -> dict[str, str]:
+def _fields(environment: Environment[Any], options: Mapping[str, Any], action: str) -> dict[str, str]:
     assert environment.reward_range is not None
     low, high = environment.reward_range
     opening = environment.observe(environment.initial_state(environment.sample_task(0), 0))
@@ -158,7 +155,7 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _
         "summary": (type(environment).__doc__ or environment.name).strip().split("\n\n")[0].replace("\n    ", " "),
         "instructions": environment.instructions,
         "opening": opening,
-        "action": played.actions[0].replace("\\", "\\\\").replace('"', '\\"'),
+        "action": action.replace("\\", "\\\\").replace('"', '\\"'),
         "low": f"{low:g}",
         "high": f"{high:g}",
         "turns": str(environment.max_turns),

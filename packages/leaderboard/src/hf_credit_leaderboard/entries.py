@@ -292,17 +292,16 @@ def read_replies(path: str | Path, episodes: int) -> list[PlayedEpisode]:
     return played
 
 
-def entry_id(entry: bytes, episodes: bytes | str) -> str:
+def entry_id(entry: bytes, episodes_sha256: str) -> str:
     """Returns the id of an entry, which changes with either file: the first 32 hexadecimal digits of
 
         SHA-256(SHA-256(entry file) || SHA-256(episodes file)),   digests in hexadecimal.
 
     Args:
         entry: the bytes of the JSON file.
-        episodes: the bytes of the parquet file, or their SHA-256.
+        episodes_sha256: of the bytes of the parquet file.
     """
-    second = episodes if isinstance(episodes, str) else hashlib.sha256(episodes).hexdigest()
-    return hashlib.sha256((hashlib.sha256(entry).hexdigest() + second).encode("ascii")).hexdigest()[:32]
+    return hashlib.sha256((hashlib.sha256(entry).hexdigest() + episodes_sha256).encode("ascii")).hexdigest()[:32]
 
 
 def paths_of(name: str) -> tuple[str, str]:

@@ -202,7 +202,7 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
         if results.cells:
             about += (
                 " Two columns are of the bench, with tables in place of the policy: the exact advantage's cost of "
-                "signal divided by the method's (of the limit), and the area under its learning curve (learned; 0: "
+                "signal divided by the method's (of the exact), and the area under its learning curve (learned; 0: "
                 "the start, 1: the best)."
             )
         label = "fidelity on the secret rows"

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +29,6 @@ _PRINTED_TOKENS = 16  # of a greedy reply
 _LIKELIEST = 5  # tokens at each of these; tokens that are added to a copy's vocabulary are not among them
 _DIGITS = 4
 _LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """The result of playing a checkpoint.
-
-    Attributes:
-        episodes: one per instance.
-        prints: what the weights compute on some instances (`_print`).
-        template: the chat template that rendered every prompt.
-    """
-
-    episodes: list[PlayedEpisode]
-    prints: list[float]
-    template: str
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,12 +53,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     printed = bytes.fromhex(request["print_key"]), request["seeds"]["secret"][:_PRINTED]
     prints, templates = [], []
     for index, (folder, base) in enumerate(request["checkpoints"]):
-        played = play_checkpoint(Path(folder), base, spec, all_seeds, checkpoint=index, device=device, printed=printed)
-        by_seed = {one.seed: dataclasses.asdict(one) for one in played.episodes}
+        played, its_prints, template = play_checkpoint(
+            Path(folder), base, spec, all_seeds, checkpoint=index, device=device, printed=printed
+        )
+        by_seed = {one.seed: dataclasses.asdict(one) for one in played}
         for name, seeds in request["seeds"].items():
             episodes[name] += [by_seed[seed] for seed in seeds]
-        prints.append(played.prints)
-        templates.append(played.template)
+        prints.append(its_prints)
+        templates.append(template)
     return {"episodes": episodes, "prints": prints, "templates": templates}
 
 
@@ -87,7 +73,7 @@ def play_checkpoint(
     checkpoint: int = 0,
     device: str | None = None,
     printed: tuple[bytes, Sequence[int]] = (b"", ()),
-) -> Played:
+) -> tuple[list[PlayedEpisode], list[float], str]:
     """Plays one episode of each instance, and prints the policy for comparison with others.
 
     Args:
@@ -97,6 +83,10 @@ def play_checkpoint(
         checkpoint: the index of the checkpoint in the entry, for the records.
         device: the device; a GPU if available, else the CPU, if `None`.
         printed: the key of prints, and the seeds of their instances.
+
+    Returns:
+        An episode for each instance, what the weights compute on the printed ones (`_print`), and the chat template
+        that rendered every prompt.
 
     Raises:
         ValueError: the checkpoint cannot be loaded or cannot play the task, computes a logit of NaN or infinity, or
@@ -113,7 +103,7 @@ def play_checkpoint(
     torch.manual_seed(0)
     played = zip(seeds, policy.engine().run(starts), strict=True)
     episodes = [PlayedEpisode.of(checkpoint, seed, episode) for seed, episode in played]
-    return Played(episodes=episodes, prints=_prints(policy, *printed), template=template)
+    return episodes, _prints(policy, *printed), template
 
 
 def _template(chat: Chat) -> str:

@@ -83,10 +83,10 @@ class Results:
             for cell in self.cells
             if (cell["problem"], cell["policy"], cell["dials"]) == (problem, "start", {}) and cell["refused"] is None
         }
-        cell, limit = cells.get(row.entry.method["name"]), cells.get("exact_advantage")
+        cell, exact = cells.get(row.entry.method["name"]), cells.get("exact_advantage")
         if cell is None or cell["options"] != dict(row.entry.method["options"]):
             return None, None
-        share = limit["trace"] / cell["trace"] if limit and limit["trace"] and cell["trace"] else None
+        share = exact["trace"] / cell["trace"] if exact and exact["trace"] and cell["trace"] else None
         return share, fmean(cell["areas"]) if cell["areas"] else None
 
     def board(self, name: str) -> list[Row]:

@@ -85,10 +85,6 @@ class Verifier:
         self.api = connect(hub.endpoint, hub.token)
         self._repo = Repository(self.api, self.season.results, "dataset")
 
-    def run(self) -> list[Verdict]:
-        """Returns all `verdicts`."""
-        return list(self.verdicts())
-
     def verdicts(self) -> Iterator[Verdict]:
         """Handles every entry without a record and every open pull request, and publishes rankings after each round.
 

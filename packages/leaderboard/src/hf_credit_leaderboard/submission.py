@@ -162,8 +162,8 @@ def make_submission(
     played_task, public = draft.task(season), task.public_seeds()
     episodes: list[entries.PlayedEpisode] = []
     for index, folder in enumerate(folders):
-        played = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
-        episodes += played.episodes
+        played, _, _ = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
+        episodes += played
     return packed(draft, episodes)
 
 
@@ -215,7 +215,7 @@ def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> S
         content = entries.write_replies(episodes, folder / "episodes.parquet").read_bytes()
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
     text = to_json(entry)
-    name = entries.entry_id(text, content)
+    name = entries.entry_id(text, entry.episodes_sha256)
     outcomes = ([one.outcome for one in episodes if one.checkpoint == at] for at in range(len(entry.checkpoints)))
     return Submission(
         entry=entry,

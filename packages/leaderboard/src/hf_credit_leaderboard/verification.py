@@ -3,7 +3,6 @@ method's credit, again. This process reads untrusted files only as values."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
@@ -15,7 +14,6 @@ from typing import Any
 
 from hf_credit.boundary import read
 from hf_credit.evaluation.runs import versions
-from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 from hf_credit.validators import first_line
@@ -85,8 +83,8 @@ def verify_entry(
     known["submitter"] = submitter
     make_request = _policy_request if entry.kind == "policy" else _credit_request
     try:
-        with make_request(entry, episodes, season, secret, source, limits) as (request, readable, of_weights):
-            answer = play({**request, "kind": entry.kind, "device": limits.device}, readable, limits)
+        request, readable, of_weights = make_request(entry, episodes, season, secret, source, limits)
+        answer = play({**request, "kind": entry.kind, "device": limits.device}, readable, limits)
     except TooLarge as error:
         note = f"Every reply was executed again; the checkpoints were not: {error}"
         return Record(**known, badge=REPLAYED, notes=(note,))
@@ -131,10 +129,9 @@ def verify_entry(
 
 
 _Request = tuple[dict[str, Any], list[Path], dict[str, Any]]
-"""The request to `Play`, the folders that it reads, and the fields of the record that describe weights."""
+"""The request to `Play`, the files and folders that it reads, and the fields of the record that describe weights."""
 
 
-@contextlib.contextmanager
 def _policy_request(
     entry: Entry,
     episodes: Sequence[PlayedEpisode],
@@ -142,7 +139,7 @@ def _policy_request(
     secret: SeasonSecret,
     download: Any,
     limits: Limits,
-) -> Iterator[_Request]:
+) -> _Request:
     replay_entry(entry, season, episodes, limits.seconds)
     board = season.board(entry.board)
     folders = [_folders(one, download, limits) for one in entry.checkpoints]
@@ -158,10 +155,9 @@ def _policy_request(
         "print_key": print_key(secret.salt, board.name),
     }
     size = max(parameters(folder) + (parameters(base) if base else 0) for folder, base in folders)
-    yield request, [path for pair in folders for path in pair if path], {"tensors": tensors, "parameters": size}
+    return request, [path for pair in folders for path in pair if path], {"tensors": tensors, "parameters": size}
 
 
-@contextlib.contextmanager
 def _credit_request(
     entry: Entry,
     episodes: Sequence[PlayedEpisode],
@@ -169,24 +165,22 @@ def _credit_request(
     secret: SeasonSecret,
     benchmark: Any,
     limits: Limits,
-) -> Iterator[_Request]:
+) -> _Request:
     task = season.credit_board(entry.board)
     if [one.seed for one in episodes] != list(range(task.repeats)):
         raise ValueError(f"credit must be measured in the repeats 0 to {task.repeats - 1}, got others; measure it.")
     board_method(entry.method)
-    if tensor_digest(benchmark / task.policy) != task.policy_digest:
+    policy = benchmark / task.policy
+    if tensor_digest(policy) != task.policy_digest:
         raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights; fetch it.")
-    with OwnFolder(prefix="hf-credit-policy-") as policy:
-        # The cache holds links to files in folders that the confined process cannot read.
-        for path in (path for path in (benchmark / task.policy).rglob("*") if path.is_file()):
-            copy(path, policy / path.relative_to(benchmark / task.policy))
-        request = {
-            "method": dict(entry.method),
-            "task": dataclasses.asdict(task),
-            "policy": str(policy),
-            "seeds": {"public": task.public_seeds(), "secret": secret_seeds(secret.salt, task.name, task.instances)},
-        }
-        yield request, [policy], {}
+    request = {
+        "method": dict(entry.method),
+        "task": dataclasses.asdict(task),
+        "policy": str(policy.resolve()),
+        "seeds": {"public": task.public_seeds(), "secret": secret_seeds(secret.salt, task.name, task.instances)},
+    }
+    # Each file too: a cache holds links into a folder that the confined process cannot read.
+    return request, [policy, *policy.rglob("*")], {}
 
 
 def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path, Path | None]:
@@ -278,7 +272,7 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
             left -= len(step)
         ending = str(Ending.TRUNCATED if requests else interaction.ending(state))
         outcome = float(interaction.outcome(state))
-    except _ReplayError:
+    except Refusal:
         raise
     except Exception as error:
         if failed and episode.outcome == 0:
@@ -312,12 +306,8 @@ def replayed_steps(
         state = interaction.advance(state, [text for _, text, _ in step])
 
 
-class _ReplayError(ValueError):
-    """An episode that differs from its replay."""
-
-
-def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> _ReplayError:
-    return _ReplayError(
+def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> Refusal:
+    return Refusal(
         f"every episode must equal the replay of its replies, got {name} as {claimed!r} where the replay of seed "
         f"{episode.seed} of checkpoint {episode.checkpoint} gives {replayed!r}; submit what was played."
     )

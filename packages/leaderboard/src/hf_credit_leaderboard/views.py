@@ -47,8 +47,8 @@ def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]
     rows = sorted(results.board(board), key=order)
     rank: Columns = [("rank", "", lambda row, place: place.rank if place else results.standing(row))]
     if columns is CREDIT_COLUMNS and results.cells:
-        of_limit, learned = (lambda row, _, index=index: results.benched(row)[index] for index in (0, 1))
-        columns = (*columns[:3], ("of the limit", ".1%", of_limit), ("learned", ".2f", learned), *columns[3:])
+        of_exact, learned = (lambda row, _, index=index: results.benched(row)[index] for index in (0, 1))
+        columns = (*columns[:3], ("of the exact", ".1%", of_exact), ("learned", ".2f", learned), *columns[3:])
     columns = (*rank, *columns)
     return columns, [[value(row, ranked.get(row.id)) for _, _, value in columns] for row in rows]
 

@@ -66,11 +66,11 @@ def token(
       my-hub bob --revoke
     """
     from local_hub.auth import revoke_tokens
-    from local_hub.running import new_token, open_database
+    from local_hub.running import new_token, open_hub
 
     if revoke:
-        with open_database(folder) as database:
-            typer.echo(f"revoked {revoke_tokens(database, name)} tokens of {name}")
+        with open_hub(folder) as hub:
+            typer.echo(f"revoked {revoke_tokens(hub.database, name)} tokens of {name}")
         return
     repos = {}
     for one in repo or []:

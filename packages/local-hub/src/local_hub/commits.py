@@ -22,7 +22,7 @@ from local_hub.calls import Call, Repo, answer_json
 from local_hub.cards import check_card
 from local_hub.database import Database
 from local_hub.errors import bad_request, no_revision
-from local_hub.objects import SHA256, git_id, is_lfs_pointer
+from local_hub.objects import SHA256, git_id, is_lfs_pointer, lfs_pointer
 from local_hub.plain import parse_json
 
 _MOST_WORK = 10**9  # about a second
@@ -285,4 +285,5 @@ def _large(call: Call, repo: Repo, value: dict[str, Any]) -> history.Add:
         raise bad_request(
             f"size must be that of the upload, {row['size']}, got {str(value['size'])[:30]}; correct it."
         )
-    return history.Add(path, history.lfs_blob(sha256, row["size"]))
+    pointer = lfs_pointer(sha256, row["size"])
+    return history.Add(path, history.Blob(git_id("blob", pointer), sha256, row["size"], len(pointer)))

@@ -13,7 +13,7 @@ from local_hub.calls import Hub, Repo
 from local_hub.database import Database, as_date
 from local_hub.errors import HubError, bad_request, no_revision
 from local_hub.limits import check_path, check_twins
-from local_hub.objects import git_commit, git_id, git_trees, lfs_pointer, tree_entries
+from local_hub.objects import git_commit, git_id, git_trees, tree_entries
 
 MAIN = "refs/heads/main"
 
@@ -45,11 +45,6 @@ class Blob:
     @property
     def etag(self) -> str:
         return self.oid if self.pointer_size is None else self.sha256
-
-
-def lfs_blob(sha256: str, size: int) -> Blob:
-    pointer = lfs_pointer(sha256, size)
-    return Blob(git_id("blob", pointer), sha256, size, len(pointer))
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def check_twins(paths: Iterable[str]) -> None:
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
-        key = folded(path)
+        key = unicodedata.normalize("NFC", path).casefold()
         if key in seen:
             raise bad_request(
                 f"no two paths may differ only in case or form of accents, got {path!r} and {seen[key]!r}; rename one."
@@ -126,10 +126,6 @@ def check_twins(paths: Iterable[str]) -> None:
             cut = key.rfind("/", 0, cut)
     for key in seen.keys() & folders.keys():
         raise bad_request(f"a path must be a file or a folder, got {seen[key]!r} and {folders[key]!r}; rename one.")
-
-
-def folded(path: str) -> str:
-    return unicodedata.normalize("NFC", path).casefold()
 
 
 class Quota:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_hub.calls import Hub, Repo, as_repo, repo_row
+from local_hub.calls import as_repo, repo_row
 from local_hub.cards import card_data
 from local_hub.errors import HubError
 from local_hub.history import find_commit, snapshot
@@ -84,7 +84,11 @@ def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
         ValueError: the Hub has no such Space or revision.
     """
     with open_hub(folder) as hub:
-        repo = _space(hub, repo_id)
+        namespace, _, name = repo_id.partition("/")
+        row = repo_row(hub.database, "space", namespace, name)
+        if row is None:
+            raise ValueError(f"the Space must be in this Hub, got {repo_id[:100]!r}; correct the name.")
+        repo = as_repo(row)
         try:
             commit = find_commit(hub.database, repo, revision)
         except HubError:
@@ -96,14 +100,6 @@ def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
             (target / path).write_bytes(hub.objects.path(blob.sha256).read_bytes())
         sdk = str((card_data(hub, files) or {}).get("sdk", repo.sdk))
         return Unpacked(f"{repo.id}@{commit.oid}", target, sdk, environment_of(hub.database, repo.key))
-
-
-def _space(hub: Hub, repo_id: str) -> Repo:
-    namespace, _, name = repo_id.partition("/")
-    row = repo_row(hub.database, "space", namespace, name)
-    if row is None:
-        raise ValueError(f"the Space must be in this Hub, got {repo_id[:100]!r}; correct the name.")
-    return as_repo(row)
 
 
 def command_of(space: Unpacked, port: int) -> list[str]:

@@ -18,7 +18,6 @@ from starlette.applications import Starlette
 from local_hub.app import make_app
 from local_hub.auth import create_token, revoke_tokens, token_is_known
 from local_hub.calls import Hub
-from local_hub.database import Database
 from local_hub.hooks import Hooks
 from local_hub.limits import Limits
 from local_hub.objects import write_private
@@ -47,24 +46,8 @@ class Served:
 
 def new_token(folder: Path, name: str, rights: str, repos: Mapping[str, str] | None = None) -> str:
     """Creates a token for the Hub of a folder, served or not."""
-    with open_database(folder) as database:
-        return create_token(database, name, rights, repos)
-
-
-@contextlib.contextmanager
-def open_database(folder: Path) -> Iterator[Database]:
-    """Opens the tables of a Hub's folder.
-
-    Raises:
-        ValueError: the folder has no Hub.
-    """
-    path = Path(folder) / "hub.sqlite"
-    if not path.is_file():
-        raise ValueError(
-            f"the folder of a Hub must have hub.sqlite, got none in {str(folder)!r}; serve the Hub first."
-        )
-    with contextlib.closing(Database(path, Hooks())) as database:
-        yield database
+    with open_hub(folder) as hub:
+        return create_token(hub.database, name, rights, repos)
 
 
 @contextlib.contextmanager
@@ -74,8 +57,11 @@ def open_hub(folder: Path) -> Iterator[Hub]:
     Raises:
         ValueError: the folder has no Hub.
     """
-    with open_database(folder):
-        hub = Hub(Path(folder), Hooks(), Limits())
+    if not (Path(folder) / "hub.sqlite").is_file():
+        raise ValueError(
+            f"the folder of a Hub must have hub.sqlite, got none in {str(folder)!r}; serve the Hub first."
+        )
+    hub = Hub(Path(folder), Hooks(), Limits())
     with contextlib.closing(hub.database):
         yield hub
 

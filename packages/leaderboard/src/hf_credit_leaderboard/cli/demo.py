@@ -157,7 +157,7 @@ def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Pat
         )
         request = entered.send(hub, RESULTS).pull_request
         say(f"{name}: {entered.score:.3f} on public tasks, {request}")
-        for verdict in Verifier(hub, BENCHMARK, secret).run():
+        for verdict in Verifier(hub, BENCHMARK, secret).verdicts():
             say(f"  {'listed' if verdict.listed else 'rejected'}: {verdict.reason}")
 
 
@@ -195,7 +195,7 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
         confined.add(board)
         return confined_play(request, readable, limits)
 
-    for verdict in Verifier(hub, BENCHMARK, secret, play=measured).run():
+    for verdict in Verifier(hub, BENCHMARK, secret, play=measured).verdicts():
         if not verdict.listed:
             say(f"rejected: {verdict.reason}")
 

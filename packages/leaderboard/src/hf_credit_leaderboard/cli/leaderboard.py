@@ -205,7 +205,7 @@ def print_boards(results: Results) -> None:
     from hf_credit_leaderboard import views
 
     policies = ("rank", "name", "method", "mean", "95 % interval", "seeds", "badge")
-    wanted = {*policies, "fidelity", "of the limit", "learned", "bias", "variance"}
+    wanted = {*policies, "fidelity", "of the exact", "learned", "bias", "variance"}
     for task in results.season.boards:
         columns, rows = views.board_table(results, task.name)
         kept = [place for place, (name, _, _) in enumerate(columns) if name in wanted]
