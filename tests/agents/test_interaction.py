@@ -22,6 +22,7 @@ from agent_programs import asks, post
 
 from hf_credit import collaborations
 from hf_credit.agents import AgentInteraction, AgentState
+from hf_credit.agents.played import large_packages
 from hf_credit.agents.runs import DivergedRunError, RunError
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from, verify
 from hf_credit.rollouts.interaction import Reply
@@ -620,3 +621,9 @@ def test_an_undecorated_function_has_the_settings_of_the_task(made: Made) -> Non
 def test_other_objects_than_programs_are_refused(agent: Any, settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         AgentInteraction(agent, **settings).settings  # noqa: B018
+
+
+def test_a_package_that_a_run_imports_anew_is_named_and_within_a_known_one_its_part() -> None:
+    parts = [f"{name}.m{place}" for name in ("openai.types", "pandas") for place in range(60)]
+    assert large_packages([*parts, "json"], {"sys"}) == ["openai", "pandas"]
+    assert large_packages(parts, {"openai", "openai.client"}) == ["openai.types", "pandas"]

@@ -12,7 +12,7 @@ import termios
 import pytest
 
 from hf_credit.cli import progress as module
-from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.cli.progress import Progress, print_rows, show_markdown
 from hf_credit.rollouts.pulse import PULSE
 
 
@@ -78,20 +78,7 @@ with Progress() as progress:
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 @pytest.mark.parametrize("name", ["updates", "episodes of a/very/long/path/to/a/recipe.yaml"])
 def test_a_terminal_of_any_width_shows_bar_count_and_times_beside_a_long_note(columns: int, name: str) -> None:
-    screen, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    variables = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    code = _LONG_NOTES.format(name=name)
-    with subprocess.Popen([sys.executable, "-c", code], env={**variables, "TERM": "xterm"}, **ends) as process:
-        os.close(terminal)
-        written = b""
-        while read := _read(screen):
-            written += read
-    os.close(screen)
-    assert process.returncode == 0, written
-    shown = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", written.decode())]
-    bars = [line for line in shown if "2000" in line]
+    bars = [line for line in in_a_terminal(_LONG_NOTES.format(name=name), columns) if "2000" in line]
     assert len(bars) >= 3
     for line in bars:
         assert len(line) <= columns
@@ -101,6 +88,22 @@ def test_a_terminal_of_any_width_shows_bar_count_and_times_beside_a_long_note(co
     assert any("1234/2000" in line for line in bars)
     if columns >= 80 and name == "updates":
         assert all("loss -0.043" in line for line in bars if " 0/2000" not in line)
+
+
+def in_a_terminal(code: str, columns: int) -> list[str]:
+    """The lines that a terminal of this width gets, without colours and movements."""
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    variables = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    with subprocess.Popen([sys.executable, "-c", code], env={**variables, "TERM": "xterm"}, **ends) as process:
+        os.close(terminal)
+        written = b""
+        while read := _read(screen):
+            written += read
+    os.close(screen)
+    assert process.returncode == 0, written
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", written.decode())]
 
 
 def _read(screen: int) -> bytes:
@@ -115,6 +118,17 @@ def test_a_table_outside_a_terminal_is_not_narrowed(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "x" * 90 in out
     assert "[-0.068, 0.068]" * 8 in out
+
+
+def test_markdown_is_drawn_in_a_terminal_and_kept_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "## Bias\n\n| method | cost |\n| --- | --- |\n| `grpo` | [1, 2] |"
+    show_markdown(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    code = f"from hf_credit.cli.progress import show_markdown; show_markdown({text!r})"
+    drawn = "\n".join(in_a_terminal(code, 60))
+    assert "grpo" in drawn
+    assert "[1, 2]" in drawn
+    assert not {"|", "#", "`"} & set(drawn)
 
 
 def test_no_title_of_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:

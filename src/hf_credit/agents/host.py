@@ -309,7 +309,7 @@ def _forked(
         resource.setrlimit(resource.RLIMIT_FSIZE, (disk_bytes, disk_bytes))
         known, own = set(sys.modules), os.getpid()
         result = played(request, folder, program, scorer)
-        result["imported"] = large_packages(sys.modules.keys() - known)
+        result["imported"] = large_packages(sys.modules.keys() - known, known)
         with contextlib.suppress(Exception):  # it may have closed it
             sys.stdout.flush()
         if os.getpid() == own:  # and no fork that the program made

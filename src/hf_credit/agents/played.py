@@ -89,9 +89,9 @@ def _told(what: str, error: BaseException) -> dict[str, Any]:
     return {what: "".join(traceback.format_exception_only(error)).strip()[:500], "traceback": text}
 
 
-def large_packages(modules: Collection[str]) -> list[str]:
-    """Returns the packages with many of these modules."""
-    counts = Counter(name.partition(".")[0] for name in modules)
+def large_packages(modules: Collection[str], known: Collection[str]) -> list[str]:
+    """Returns the packages with many of these modules; of a known package, the packages within it."""
+    counts = Counter(".".join(name.split(".")[: 1 + (name.partition(".")[0] in known)]) for name in modules)
     return sorted(name for name, count in counts.items() if count >= _MANY_MODULES)
 
 

@@ -11,10 +11,12 @@ from typing import Self, TypeVar
 
 from rich import box
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column, Table
+from rich.text import Text
 
 from hf_credit.noise import silence_known_warnings
 from hf_credit.words import duration
@@ -161,6 +163,12 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
     if not console.is_terminal:
         console.width = _MAX_COLUMNS
     console.print(table)
+
+
+def show_markdown(text: str) -> None:
+    """Prints a text in Markdown on stdout, drawn in a terminal and as it is in a file or pipe."""
+    console = Console()
+    console.print(Markdown(text) if console.is_terminal else Text(text), soft_wrap=not console.is_terminal)
 
 
 def be_quiet() -> None:

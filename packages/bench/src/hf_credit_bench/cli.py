@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hf_credit.cli.options import parse_options
-from hf_credit.cli.progress import Progress
+from hf_credit.cli.progress import Progress, show_markdown
 from hf_credit.cli.publish import Private, show
 
 commands = typer.Typer()
@@ -93,7 +93,7 @@ def bench(
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
     command = f"hf-credit {shlex.join(sys.argv[1:])}"
     if shown := write_pages(output, todo, critic, oracle_error, command if pages else None, guide):
-        typer.echo(shown)
+        show_markdown(shown)
         if push_to_hub is not None:
             from hf_credit_bench import publish_cells
 
