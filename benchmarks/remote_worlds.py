@@ -33,6 +33,7 @@ from hf_credit.hub.spaces import write_space
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
+from hf_credit.rollouts.capabilities import Batched
 
 OPTIONS = {"size": 4, "blanks": 8}
 
@@ -91,7 +92,9 @@ def run(environment: Any, chat: Chat, replies: Scripted, episodes: int, side_by_
     # The last first: what follows a state is then not the state that is gone on from next.
     decisions = [decision for one in played for decision in reversed(one.decisions)]
     begun = time.perf_counter()
-    after = interaction.advance_many([one.state for one in decisions], [[one.action_text] for one in decisions])
+    after = Batched(interaction).advance_many(
+        [one.state for one in decisions], [[one.action_text] for one in decisions]
+    )
     replayed = time.perf_counter() - begun
     assert not any(isinstance(one, Exception) for one in after)
     return {"seconds": seconds, "replayed": replayed, "steps": len(decisions)}

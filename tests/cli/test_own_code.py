@@ -17,6 +17,7 @@ from small_runs import RECIPE
 
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.saving import task_spec
 from hf_credit.trainers.training import build_trainer
 
 FILE = '''
@@ -291,7 +292,7 @@ def test_a_users_oracle_verifies(run: Path, monkeypatch: pytest.MonkeyPatch, tmp
         path.write_text(yaml.safe_dump({**values, "model_name_or_path": str(run.parent / "base")}))
         trainer = build_trainer(read_job(["--config", str(path)]))
         assert type(trainer.method.collector.oracle).__name__ == "Greedy"
-        saved = trainer.task_spec().method
+        saved = task_spec(trainer.evaluation_interaction, trainer.method, trainer.args).method
         assert saved["name"] == method
         assert saved["options"]["oracle"]["name"] == "my_game:Greedy"
 

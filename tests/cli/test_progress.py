@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import termios
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_progress_line_has_the_remaining_time_by_the_rate_after_the_first_step
 ) -> None:
     # Made, taken up at update 10, the first update of this run with all that comes before it, and some more.
     clock = iter([100.0, 100.0, 400.0, 400.0 + 6 * steps])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with Progress() as progress:
         task = progress.task("updates", 100)
         task.begin_at(10)

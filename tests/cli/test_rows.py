@@ -13,6 +13,7 @@ from datasets import Dataset, IterableDataset
 from hf_credit.data import OverlapError, fingerprint, load_problems
 from hf_credit.tasks.rows import without_evaluation
 from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.saving import task_spec
 from hf_credit.trainers.training import build_trainer, load_rows
 from hf_credit.verifiers.math import WORKER
 
@@ -127,7 +128,7 @@ def test_problem_sets_become_the_trainers_rows(reasoning: Callable[..., Path], t
     trainer = build_trainer(job)
     assert list(trainer.train_dataset["problem"]) == list("1345")
     assert len(trainer.eval_dataset) == 2
-    assert trainer.task_spec().name == "reasoner_actor"
+    assert task_spec(trainer.evaluation_interaction, trainer.method, trainer.args).name == "reasoner_actor"
     assert load_rows(job).facts["problems"]["overlap_dropped"] == {"own/test": 1}
 
 

@@ -181,7 +181,7 @@ def test_a_setting_that_changes_the_tokens_is_refused(tokenizer, tmp_path, shown
     settings = SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", **setting)
     with pytest.raises(
         ValueError,
-        match=f"{next(iter(setting))} must be .*, got .*: a warm-up reads the tokens of a training; leave it out",
+        match=f"{next(iter(setting))} must be .*, got .*: demonstrations are rows of tokens already",
     ):
         WarmUpTrainer(build_model(tokenizer, SMALL), settings, shown, processing_class=tokenizer)
 

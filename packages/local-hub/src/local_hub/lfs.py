@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -116,9 +115,7 @@ def put_part(call: Call) -> Response:
     expected = min(part_bytes, size - (number - 1) * part_bytes)
     if call.received.size != expected:
         raise bad_request(f"part {number} must have {expected} bytes, got {call.received.size}; send all of it.")
-    folder = _parts(call)
-    folder.mkdir(parents=True, exist_ok=True)
-    call.received.path.replace(folder / f"{number}-{call.received.sha256}")
+    call.hub.objects.keep_part(call.received, _parts(call), f"{number}-{call.received.sha256}")
     return Response(headers={"ETag": f'"{call.received.sha256}"'})
 
 
@@ -143,7 +140,7 @@ def complete(call: Call) -> Response:
         _keep(call, key, sha256, size)
     finally:
         call.hub.objects.discard(call.received)
-    shutil.rmtree(folder)
+    call.hub.objects.discard_parts(folder)
     return answer_json({"success": True})
 
 

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -104,6 +105,15 @@ class Objects:
     def discard(self, received: Received) -> None:
         """Removes a received body, unless it was kept."""
         received.path.unlink(missing_ok=True)
+
+    def keep_part(self, received: Received, folder: Path, name: str) -> None:
+        """Makes a received body a part of an upload."""
+        folder.mkdir(parents=True, exist_ok=True)
+        received.path.replace(folder / name)
+
+    def discard_parts(self, folder: Path) -> None:
+        """Removes the folder with the parts of an upload."""
+        shutil.rmtree(folder)
 
     def empty_temporary(self, oldest: float = math.inf) -> None:
         """Removes temporary files from before a time, in seconds since 1970, and nothing else in their folder."""

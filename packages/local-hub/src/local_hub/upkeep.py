@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 
@@ -24,7 +23,7 @@ def sweep(hub: Hub) -> int:
     for folder in (hub.folder / "parts").glob("*"):
         with contextlib.suppress(FileNotFoundError):
             if folder.stat().st_mtime < oldest:
-                shutil.rmtree(folder)
+                hub.objects.discard_parts(folder)
     with hub.database.write() as writing:
         trees, blobs, broken = _reachable(hub)
         if broken:
