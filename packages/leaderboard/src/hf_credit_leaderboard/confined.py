@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import code_sandbox
 import hf_credit
+import hf_credit_leaderboard
 from code_sandbox.inside import seccomp
 from code_sandbox.own_files import keep_to
 from hf_credit.files import OwnFolder, write_json
@@ -31,8 +33,9 @@ ISOLATION = (NO_NETWORK, NO_OTHER_PROCESSES, NO_SOCKETS, NO_OTHER_FILES)
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 _MS_FLAGS, _MS_PRIVATE = 2 | 4 | 8, 0x4000 | 0x40000  # no set-user-id, devices or programs; for all below
 _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
-# The folders that hold this package and the library.
-_SOURCES = os.pathsep.join(str(Path(file).resolve().parents[1]) for file in (__file__, hf_credit.__file__))
+# The folders that hold this package, the library and the sandbox, which need be no folders of installed packages.
+_OURS = (code_sandbox, hf_credit, hf_credit_leaderboard)
+_SOURCES = os.pathsep.join(str(Path(str(one.__file__)).resolve().parents[1]) for one in _OURS)
 _RESULT, _REQUEST = "result.json", "request.json"
 
 
