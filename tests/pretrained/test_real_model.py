@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import constants, snapshot_download
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit.evaluation.credited import read_episodes
@@ -81,10 +81,12 @@ def test_an_adapter_is_saved_killed_resumed_evaluated_and_published(
     with serving(path.with_name("hub")) as hub:
         there = {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token("me", "write"), "HF_HUB_OFFLINE": "0"}
         there["HF_HUB_DISABLE_XET"] = "1"  # which only the Hub of Hugging Face has
-        hf_credit("publish", "checkpoint", "run", "me/adapter", **there)
+        hf_credit("publish", "checkpoint", chat_model, "me/base", **there)
+        hf_credit("publish", "checkpoint", "run", "me/adapter", "--base", "me/base", **there)
         folder = snapshot_download("me/adapter", endpoint=hub.url, cache_dir=path.with_name("cache"))
     name = "adapter_model.safetensors"
     assert Path(folder, name).read_bytes() == (run / name).read_bytes()
+    assert PeftConfig.from_pretrained(folder).base_model_name_or_path == "me/base"
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(chat_model), folder)
     assert loaded(torch.arange(3, 15)[None]).logits.isfinite().all()
 
