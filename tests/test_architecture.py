@@ -426,7 +426,7 @@ def test_an_import_against_the_way_is_seen(path: str, text: str) -> None:
             "credit/gae.py",
             "import torch\nfrom hf_credit.credit.returns import discounted_returns\nfrom . import returns",
         ),
-        ("environments/chess.py", "from hf_credit.registry import build"),
+        ("environments/chess.py", "from hf_credit.registry import Registry"),
         ("oracles/mcts.py", "from ..environments.base import State"),
         ("trainers/base.py", "from trl.trainer.grpo_trainer import GRPOTrainer\nfrom hf_credit.credit import gae"),
         ("trainers/recording.py", "from hf_credit.evaluation.runs import LOG_FILE"),

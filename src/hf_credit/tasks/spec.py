@@ -16,8 +16,7 @@ from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments
 from hf_credit.boundary import Range, read
-from hf_credit.collaborations import COLLABORATIONS
-from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
+from hf_credit.environments import Environment
 from hf_credit.files import write_json
 from hf_credit.options import NotNegative, Options
 from hf_credit.redaction import redacted
@@ -363,7 +362,7 @@ def is_collaboration(name: str) -> bool:
             f"a task must be one of the environments {', '.join(games)} or of the collaborations {', '.join(teams)}, "
             f"or 'module:object', got {name!r}; {did_you_mean(name, [*games, *teams]) or 'pick one of these.'}"
         )
-    found: Any = find("task", {**ENVIRONMENTS, **WORLDS, **COLLABORATIONS}, name)
+    found: Any = find("task", {**environments.NAMED.targets, **collaborations.NAMED.targets}, name)
     made = found if isinstance(found, type) else _returned(found)
     return not (isinstance(made, type) and issubclass(made, Environment))
 

@@ -19,7 +19,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.options import Count, Options, Share
 from hf_credit.oracles import hypotheses
-from hf_credit.registry import build, find
+from hf_credit.registry import Registry, find
 from hf_credit.rollouts import Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.validators import whole_number
@@ -162,23 +162,7 @@ RULES = {
 """The rules of this library, by name."""
 
 
-def make_rule(name: str, **options: Any) -> Rule:
-    """Returns the rule `name` with the given options.
-
-    Args:
-        name: one of `RULES`, an entry point of an installed package in the group `hf_credit.rules`, or
-            `"package.module:factory"`, which is imported and must be trusted code.
-
-    Raises:
-        ValueError: the name, an option or its value is invalid.
-    """
-    rule = build("rule", RULES, name, options)
-    if not isinstance(rule, Rule):
-        raise ValueError(
-            f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__} from {name!r}; derive it from "
-            "Rule."
-        )
-    return rule
+make_rule = Registry[Rule]("rule", RULES, Rule, "derive it from Rule.").make
 
 
 @dataclass(frozen=True, kw_only=True)
