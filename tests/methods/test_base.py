@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,6 +80,12 @@ def test_a_changed_formula_changes_the_fingerprint_of_its_method():
     Changed.__qualname__ = type(method.estimator).__qualname__
     changed = dataclasses.replace(method, estimator=Changed())
     assert changed.fingerprint()["estimator"] == {**method.fingerprint()["estimator"], "revision": 2}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_quotes_its_formula_where_it_is(name):
+    text = sys.modules[methods.find(name).__module__].__doc__
+    assert re.search(r"^ {4}\S.* = ", text, re.MULTILINE), f"{name}: add its formula, with its source, to its module"
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -1,4 +1,7 @@
-"""MAPPO: generalized advantages with a central critic that reads all messages (a baseline of paper C3, Appendix H)."""
+"""MAPPO: generalized advantages with a central critic that reads all messages (a baseline of paper C3, Appendix H).
+
+A[k] = sum_l (gamma lam)^l delta[k + l],    delta[k] = r[k] + gamma V[k + 1] - V[k],    k over decisions
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ from dataclasses import dataclass
 from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import Credit, CriticTargets, mean_by_decision, without_errors
-from hf_credit.methods.groups import of_groups
-from hf_credit.methods.turns import ragged_advantages
+from hf_credit.methods.groups import of_groups, ragged_advantages
 from hf_credit.options import Options, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
