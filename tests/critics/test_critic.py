@@ -14,7 +14,7 @@ from launched import launch
 from peft import LoraConfig, get_peft_model
 
 from hf_credit import make
-from hf_credit.credit import clipped_value_loss
+from hf_credit.credit import clipped_value_errors
 from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
@@ -182,7 +182,7 @@ def test_its_gradient_is_that_of_the_clipped_loss_over_the_whole_batch(build, ba
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     hidden = plain.backbone.model(input_ids=ids, attention_mask=attention).last_hidden_state
     values = plain.head(hidden)[:, batch["prompt_ids"].shape[1] - 1 : -1, 0]
-    loss = clipped_value_loss(values, old, RETURNS, mask, 0.5)
+    loss = clipped_value_errors(values, old, RETURNS, 0.5)[0][mask.bool()].mean()
     loss.backward()
     expected = {name: parameter.grad for name, parameter in plain.weights.parameters.items()}
 

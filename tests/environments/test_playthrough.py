@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from playthrough import playthrough
 
 import hf_credit
 from hf_credit.environments import ENVIRONMENTS
-from hf_credit.environments.playthrough import playthrough
 from hf_credit.environments.sudoku import Sudoku
 
 COMMITTED = Path(__file__).parent / "playthroughs"
@@ -19,7 +19,7 @@ COMMITTED = Path(__file__).parent / "playthroughs"
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_the_committed_playthrough_is_reproduced(name):
     path = COMMITTED / f"{name}.txt"
-    remedy = f"python -m hf_credit.environments.playthrough {name} > tests/environments/playthroughs/{name}.txt"
+    remedy = f"python tests/environments/playthrough.py {name} > tests/environments/playthroughs/{name}.txt"
     assert path.exists(), f"every environment has a committed playthrough, {name} has none; run {remedy}"
     assert playthrough(hf_credit.make(name)) == path.read_text(), f"the episode changed; if it should, run {remedy}"
 
@@ -57,6 +57,5 @@ def test_a_short_episode_in_full():
 
 def test_the_command_prints_it(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["playthrough", "sudoku"])
-    monkeypatch.delitem(sys.modules, "hf_credit.environments.playthrough")
-    runpy.run_module("hf_credit.environments.playthrough", run_name="__main__")
+    runpy.run_path(str(Path(__file__).parent / "playthrough.py"), run_name="__main__")
     assert capsys.readouterr().out == playthrough(Sudoku())

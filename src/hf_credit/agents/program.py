@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hf_credit.boundary import Range, check, types_of
+from hf_credit.boundary import Range
+from hf_credit.options import Count, NotNegative, Options, Positive
 from hf_credit.trust import importable, is_code
 from hf_credit.validators import finite_number
 
@@ -61,7 +62,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Options):
     """The settings of a program, from the decorator `agent` or the options of its task.
 
     Attributes:
@@ -93,19 +94,19 @@ class Settings:
     """
 
     columns: tuple[str, ...] = ()
-    max_calls: Annotated[int, Range(1)] = 16
+    max_calls: Count = 16
     score: str | None = None
     roles: tuple[str, ...] = ()
-    settle: Annotated[float, Range(0)] = 0.0
+    settle: NotNegative = 0.0
     repeats: bool = True
-    seconds: Annotated[float, Range(above=0)] = 60.0
+    seconds: Positive = 60.0
     failure: float = 0.0
     close: str | None = None
     judge: str | None = None
     canonical: str | None = None
     history: Literal["append", "rendered"] = "append"
     environment: tuple[str, ...] = ()
-    disk_bytes: Annotated[int, Range(1)] = 2**30
+    disk_bytes: Count = 2**30
     checked: Annotated[int, Range(0)] = 2
 
     def __post_init__(self) -> None:
@@ -115,8 +116,7 @@ class Settings:
                 object.__setattr__(self, name, code := importable(code))
             if code is not None and not is_code(code):
                 raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function of a module.")
-        for name, kind in types_of(Settings).items():
-            object.__setattr__(self, name, check(name, getattr(self, name), kind))
+        super().__post_init__()
 
 
 class Agent:

@@ -38,8 +38,8 @@ class CriticConfig(Options):
         betas: the betas of AdamW.
         weight_decay: the weight decay of AdamW.
         max_grad_norm: the norm to which gradients are clipped; `None` for no clipping.
-        clip: maximum change of a value in one fit, in the unit of the reward, by `clipped_value_loss`; `None` for the
-            plain squared error.
+        clip: maximum change of a value in one fit, in the unit of the reward, by `clipped_value_errors`; `None` for
+            the plain squared error.
         passes: maximum number of passes of a fit over its sequences.
         past_updates: number of earlier updates whose sequences `learn` fits again.
         held_out: the share of the sequences of each update, the last ones, that are not trained on, in [0, 1). A fit
@@ -185,7 +185,7 @@ class Critic(Saved):
         old_values: Tensor | None = None,
         held_out: Tensor | None = None,
     ) -> dict[str, float]:
-        """Trains the critic on targets, by `clipped_value_loss` or cross-entropy; call it on all processes at once.
+        """Trains the critic on targets, by `clipped_value_errors` or cross-entropy; call it on all processes at once.
 
         All targets of a mini-batch have equal weight, across processes and micro-batches.
 
