@@ -158,7 +158,7 @@ options: $(STAMP) ## write the page with the options of all methods anew
 
 playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
-		$(BIN)/python tests/environments/playthrough.py $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
+		$(BIN)/python tests/processes/playthrough.py $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
 	done
 
 spaces: $(STAMP) ## write the Spaces of environments and leaderboard anew, as far as they follow from the code

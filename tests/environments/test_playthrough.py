@@ -1,5 +1,6 @@
 """Playthroughs, and the committed playthrough of each environment."""
 
+import inspect
 import json
 import re
 import runpy
@@ -19,7 +20,7 @@ COMMITTED = Path(__file__).parent / "playthroughs"
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_the_committed_playthrough_is_reproduced(name):
     path = COMMITTED / f"{name}.txt"
-    remedy = f"python tests/environments/playthrough.py {name} > tests/environments/playthroughs/{name}.txt"
+    remedy = f"python tests/processes/playthrough.py {name} > tests/environments/playthroughs/{name}.txt"
     assert path.exists(), f"every environment has a committed playthrough, {name} has none; run {remedy}"
     assert playthrough(hf_credit.make(name)) == path.read_text(), f"the episode changed; if it should, run {remedy}"
 
@@ -57,5 +58,5 @@ def test_a_short_episode_in_full():
 
 def test_the_command_prints_it(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["playthrough", "sudoku"])
-    runpy.run_path(str(Path(__file__).parent / "playthrough.py"), run_name="__main__")
+    runpy.run_path(inspect.getfile(playthrough), run_name="__main__")
     assert capsys.readouterr().out == playthrough(Sudoku())

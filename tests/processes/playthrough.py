@@ -1,4 +1,4 @@
-"""One episode of an environment as text, to compare with: `python tests/environments/playthrough.py sudoku`."""
+"""One episode of an environment as text, to compare with: `python tests/processes/playthrough.py sudoku`."""
 
 from __future__ import annotations
 
