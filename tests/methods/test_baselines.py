@@ -32,6 +32,7 @@ VALUE[0] = sum(POLICY[action] * worth for action, worth in Q[0].items())
 FLAT = {"eps": 1e7}  # so large that deviations are only the unit of the credit
 
 PATHS: dict[str, dict[str, Any]] = {
+    "arew": FLAT,
     "gigpo": {"anchor": "context", "gamma": 1.0},
     # With a history, a level counts only if its advantage is not 0, which depends on the action.
     "hgpo": {"anchor": "context", "gamma": 1.0, "history": 0, **FLAT},
@@ -54,16 +55,19 @@ OTHERS = {
     "at2po": "its credit is a value, from which no baseline of the state is subtracted",
     "constrained_counterfactual": "compares outcomes of an auditor, with a critic and replacements as baselines",
     "counterfactual_grpo": "compares contributions, shaped by moments of the update, its own included",
-    "draco": "compares verdicts",
     "maxrl": "divides by the mean of the group, which is its objective: log p",
     "mc_process_reward": "divides by the deviation of a turn, with its values from elsewhere, as vineppo",
     "outcome_reward": "divides by the deviation of all outcomes, its own included",
     "reinforce_plus_plus": "divides by the deviation of all outcomes, its own included",
     "sepo": "compares whole episodes as grpo, of teams",
     "tree_grpo": "compares the leaves of a tree, of which those of a decision are as many as its action leads to",
-    "verifiable_process": "compares verdicts",
 }
 """Why the law says nothing about a method."""
+OTHERS |= {
+    name: "compares verdicts"
+    for name in {*METHODS} - {*PATHS}
+    if "verdicts" in getattr(methods.make(name).estimator, "needs", ())
+}
 PATHS |= {
     name: FLAT if "eps" in options_of(methods.find(name)) else {}
     for name in METHODS
