@@ -240,7 +240,8 @@ class Registry(Generic[T]):
         recorded: bool = False,
     ) -> None:
         self.kind, self.targets = kind, targets
-        self._base, self._remedy = base, remedy
+        self._base: Any = base
+        self._remedy = remedy
         self._check, self._recorded = check, recorded
 
     def find(self, name: str) -> Callable[..., T]:
@@ -290,7 +291,8 @@ class Registry(Generic[T]):
                 f"{article} {self.kind} must be a {home}.{self._base.__name__}, got a {type(made).__name__}"
                 f"{f' from {name!r}' if name else ''}; {self._remedy}"
             )
-        return made  # type: ignore[no-any-return]
+        accepted: T = made
+        return accepted
 
     def resolve(self, given: T | str | Mapping[str, Any] | None) -> T | None:
         """Returns one of this kind, from itself, its name, or a mapping of its `name` and `options`, as in a recipe.

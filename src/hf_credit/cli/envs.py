@@ -52,8 +52,7 @@ def envs(
         table.add_row(name, _options(factory, environment), judge, end_section=True)
     teams = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
     for name in collaborations.known():
-        factory = collaborations.NAMED.find(name)
-        teams.add_row(name, _options(factory), end_section=True)
+        teams.add_row(name, _options(collaborations.NAMED.find(name)), end_section=True)
     for listed in (table, teams):
         Console().print(listed)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from hf_credit.credit.replay_allocation import pooled_blocks
 from hf_credit.logistic import logistic_weights
 from hf_credit.validators import finite_number
 
@@ -86,15 +87,6 @@ def systematic_sample(probabilities: Sequence[float], uniform: float) -> list[in
     ]
 
 
-def _interpolated(value: float, x: Sequence[float], y: Sequence[float]) -> float:
-    """The value of the line through points, constant outside of them."""
-    after = bisect_right(x, value)
-    if after in (0, len(x)):
-        return y[min(after, len(x) - 1)]
-    (left, right), (low, high) = x[after - 1 : after + 1], y[after - 1 : after + 1]
-    return low + (high - low) * (value - left) / (right - left)
-
-
 _RIDGE = 1e-2
 
 Example = tuple[tuple[float, ...], float]
@@ -135,7 +127,8 @@ class StepSelector:
         """
         if not self.fitted:
             return [1.0] * len(features)
-        return [_interpolated(one, self.raw, self.calibrated) for one in self._logistic(features)]
+        between: list[float] = np.interp(self._logistic(features), self.raw, self.calibrated).tolist()
+        return between
 
     def updated(self, examples: Sequence[Example]) -> StepSelector:
         """The model fitted to the latest examples, including these.
@@ -181,13 +174,8 @@ def pooled(places: Sequence[float], labels: Sequence[float]) -> tuple[tuple[floa
     by_place: dict[float, list[float]] = {}
     for place, label in sorted(zip(places, labels, strict=True)):
         by_place.setdefault(place, []).append(label)
-    blocks: list[tuple[float, int, int]] = []  # mean, labels, places
-    for group in by_place.values():
-        blocks.append((sum(group) / len(group), len(group), 1))
-        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-            (low, few, wide), (high, many, more) = blocks[-2:]
-            blocks[-2:] = [((low * few + high * many) / (few + many), few + many, wide + more)]
-    return tuple(by_place), tuple(mean for mean, _, wide in blocks for _ in range(wide))
+    blocks = pooled_blocks((float(sum(group)), float(len(group))) for group in by_place.values())
+    return tuple(by_place), tuple(total / count for total, count, size in blocks for _ in range(size))
 
 
 def _numbers(values: Tensor) -> tuple[float, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hf_credit.rollouts.episode import Ending
 
@@ -29,41 +29,25 @@ class Metric:
 
 
 _OWN = "means of the environment's own metrics, over episodes that have them"
+_OUTCOME = "mean outcome of an episode, over those that have one"
+_JUDGED = "over all decisions that have one, before any normalisation"
+_ZERO = "credited decisions whose advantage is exactly 0"
 _EVALUATED = "in results of `hf-credit evaluate`: decisions, and tokens that the policy generated"
 
 METRICS = {
     "loss": Metric("losses", _OWN, share=True, headline=True),  # in the log of a training the loss itself
-    "reward": Metric(
-        "outcome",
-        "mean outcome of an episode, over those that have one",
-        panel=True,
-        equals="success",
-        headline=True,
-    ),
+    "reward": Metric("outcome", _OUTCOME, panel=True, equals="success", headline=True),
     "success": Metric("success rate", _OWN, share=True, panel=True, headline=True),
     "completion": Metric("completion rate", _OWN, share=True, panel=True, headline=True),
     "return_first": Metric("return, moving first", _OWN),
     "return_second": Metric("return, moving second", _OWN),
     "return": Metric("return", _OWN),
     "draw": Metric("draws", _OWN, share=True),
-    "process_reward/mean": Metric(
-        "process reward of a turn",
-        "over all decisions that have one, before any normalisation; not with `outcome_reward`, which has none",
-        panel=True,
-        equals="oracle/valid",
-    ),
-    "oracle/valid": Metric(
-        "oracle-valid actions",
-        "accepted by the oracle; also with the baselines, which do not use the oracle",
-        share=True,
-        panel=True,
-        headline=True,
-    ),
+    "process_reward/mean": Metric("process reward of a turn", _JUDGED, panel=True, equals="oracle/valid"),
+    "oracle/valid": Metric("oracle-valid actions", "accepted by the oracle", share=True, panel=True, headline=True),
     **{
-        f"endings/{one}": Metric(
-            f"ended: {one.replace('_', ' ')}",
-            "how episodes ended; they sum to 1",
-            share=True,
+        f"endings/{one}": replace(
+            Metric(f"ended: {one.replace('_', ' ')}", "how episodes ended; they sum to 1", share=True),
             panel=one is Ending.INVALID_ACTION,
             headline=one is Ending.ERROR,
         )
@@ -72,9 +56,7 @@ METRICS = {
     "turns": Metric("turns per episode", _EVALUATED),
     "turns/mean": Metric("turns per episode", "mean number of decisions of trained roles", panel=True),
     "tokens": Metric("tokens per episode", _EVALUATED),
-    "advantages/zero": Metric(
-        "advantages of 0", "credited decisions whose advantage is exactly 0", share=True, headline=True
-    ),
+    "advantages/zero": Metric("advantages of 0", _ZERO, share=True, headline=True),
     "entropy": Metric("entropy of the policy (nats per token)", "of the policy", panel=True),
     "grad_norm": Metric("norm of the gradient", "of the gradient, before it is clipped", panel=True),
 }
