@@ -214,7 +214,7 @@ def _entry_points_as_of(kind: str, folders: tuple[tuple[str, int], ...]) -> Mapp
     return {one.name: one.value for one in importlib.metadata.entry_points(group=f"hf_credit.{kind}s")}
 
 
-# Both
+# All of this for one kind
 
 
 class Registry(Generic[T]):
@@ -286,10 +286,12 @@ class Registry(Generic[T]):
         """Returns what is of this kind, and refuses anything else; `name` is whose result it is."""
         if not isinstance(made, self._base):
             article = "an" if self.kind[0] in "aeiou" else "a"
-            home = self._base.__module__.rpartition(".")[0]
+            home, short = self._base.__module__, self._base.__name__
+            package = home.rpartition(".")[0]
+            home = package if hasattr(sys.modules[package], short) else home
+            source = f" from {name!r}" if name else ""
             raise ValueError(
-                f"{article} {self.kind} must be a {home}.{self._base.__name__}, got a {type(made).__name__}"
-                f"{f' from {name!r}' if name else ''}; {self._remedy}"
+                f"{article} {self.kind} must be a {home}.{short}, got a {type(made).__name__}{source}; {self._remedy}"
             )
         accepted: T = made
         return accepted
