@@ -66,8 +66,7 @@ class TrustRegion:
         finite_number("trust_region_tool", self.tool_radius, above=0)
         whole_number("trust_region_top", self.top, 1)
         whole_number("trust_region_wide", self.wide, self.top)
-        if finite_number("trust_region_coverage", self.coverage, above=0) > 1:
-            raise ValueError(f"trust_region_coverage must be at most 1, got {self.coverage}; lower it.")
+        finite_number("trust_region_coverage", self.coverage, above=0, most=1)
         finite_number("trust_region_penalty", self.penalty, least=0)
         one_of("trust_region_projection", self.projection, PROJECTIONS)
         finite_number("trust_region_regression", self.regression, least=0)
