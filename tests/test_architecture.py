@@ -31,6 +31,7 @@ SHARED = {
     "options",
     "parquet",
     "parquet_child",
+    "playing",
     "processes",
     "redaction",
     "registry",

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 
 from hf_credit.boundary import Range, check, types_of
 
+C = TypeVar("C", bound=type)
 R = TypeVar("R")
 
 
@@ -94,10 +95,12 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
         ]
     documented.append(_OF_EVERY_FACTORY)
     signature = inspect.Signature(parameters)
+    rest = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
 
     @functools.wraps(factory)
     def call(*args: Any, **kwargs: Any) -> R:
         given = signature.bind(*args, **kwargs).arguments
+        given |= given.pop(rest, {})
         of_parts = {
             part: dataclasses.replace(default, **{name: given.pop(name) for name in fields[part] if name in given})  # type: ignore[type-var]
             for part, default in parts.items()
@@ -150,6 +153,11 @@ class Option:
     kind: Any
     default: Any
     text: str
+
+    @property
+    def help(self) -> str:
+        """Its first sentence, as the help text of a flag, without the full stop."""
+        return first_sentence(self.text)
 
     @property
     def values(self) -> str:
@@ -207,6 +215,30 @@ def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
         )
         for one in inspect.signature(factory).parameters.values()
     }
+
+
+def with_fields_of(*parts: type, declare: Callable[[Option], tuple[Any, Any]]) -> Callable[[C], C]:
+    """Class decorator below `@dataclass`: each field of these `Options` is a field of the class.
+
+    Args:
+        declare: returns the type and the default of the field of an option.
+    """
+
+    def decorate(owner: C) -> C:
+        declared = {one.name: declare(one) for part in parts for one in options_of(part).values()}
+        kinds = {name: kind for name, (kind, _) in declared.items()}
+        owner.__annotations__ = {**inspect.get_annotations(owner), **kinds}
+        for name, (_, default) in declared.items():
+            setattr(owner, name, default)
+        return owner
+
+    return decorate
+
+
+def first_sentence(text: str) -> str:
+    """Returns the first sentence of an entry of a docstring, as plain text without the full stop."""
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))[0].rstrip(".")
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def arguments_in(docstring: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from hf_credit.policies.micro import build_tokenizer, tokenizer_of
 from hf_credit.policies.scripted import IGNORED, play, supervised_rows, walk
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest, decision_rows
 from hf_credit.rollouts.capabilities import Replayable
-from hf_credit.rollouts.environment_interaction import HISTORIES
+from hf_credit.playing import HISTORIES
 from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.trust import Consent, imported
 

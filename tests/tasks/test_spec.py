@@ -128,7 +128,7 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
             '{"environment": "sudoku", "max_turns": "9"}',
             "max_turns of a task's spec must be a whole number, got '9'",
         ),
-        ('{"environment": "sudoku", "max_turns": 0}', "max_turns must be at least 1, got 0"),
+        ('{"environment": "sudoku", "max_turns": 0}', "max_turns of a task's spec must be at least 1, got 0"),
         ('{"environment": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a text, got 3"),
         ('{"environment": "sudoku", "method": {}}', "method of a task's spec must have the fields name, options"),
         ('{"environment": "sudoku", "method": {"name": "grpo"}}', "fields name, options, got 'options' wrong; add it"),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_credit.playing import divides_logits
 from hf_credit.rollouts import Chat, Interaction, Request
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.validators import finite_number, whole_number
@@ -242,7 +243,7 @@ def reply_probabilities(
         ValueError: a number is out of range.
     """
     whole_number("max_new_tokens", max_new_tokens, 1)
-    finite_number("temperature", temperature, above=0)
+    divides_logits(temperature)
     finite_number("floor", floor, 0, below=1)
     shared = isinstance(model, torch.nn.Module)
     keys = [

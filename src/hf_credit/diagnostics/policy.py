@@ -247,9 +247,9 @@ def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
             f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.name!r}; omit "
             "--exact."
         )
-    if sampling.temperature <= 0 or sampling.top_p != 1 or sampling.top_k:
+    if not sampling.whole:
+        shown = ", ".join(f"{name} {value}" for name, value in vars(sampling).items() if name != "max_new_tokens")
         raise ValueError(
-            "--exact needs sampling from the whole vocabulary, got temperature "
-            f"{sampling.temperature}, top_p {sampling.top_p} and top_k {sampling.top_k}; set --temperature above 0, "
-            "--top-p 1 and --top-k 0, or omit --exact."
+            f"--exact needs sampling from the whole vocabulary, got {shown}; set --temperature above 0, --top-p 1, "
+            "--top-k 0, --min-p 0 and --repetition-penalty 1, or omit --exact."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def load_sampler(
     Raises:
         ValueError: there is no such model, or a sampling parameter is out of range.
     """
-    parameters: dict[str, Any] = {**asdict(sampling), "logprobs": logprobs}
+    parameters: dict[str, Any] = {**vars(sampling), "logprobs": logprobs}
     if role_folders(model):
         from hf_credit.policies.role_policies import load_role_policies
 
@@ -127,8 +126,7 @@ class SavedPolicy:
         """Returns the sampler, or that of each role, as an `Engine` takes it; at temperature 0 if `greedy`."""
         own = self.generate
         if greedy:
-            settings: dict[str, Any] = {"temperature": 0, "logprobs": self._logprobs}
-            settings["max_new_tokens"] = self.spec.sampling.max_new_tokens
+            settings: dict[str, Any] = {**vars(self.spec.sampling.greedy), "logprobs": self._logprobs}
             if isinstance(own, Mapping):
                 from hf_credit.policies.role_policies import role_samplers
 

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +16,11 @@ from trl import GRPOConfig
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.methods import Method, composed
 from hf_credit.noise import silence_known_warnings
-from hf_credit.options import arguments_in
+from hf_credit.options import arguments_in, first_sentence, with_fields_of
+from hf_credit.playing import Prompts, Sampling, divides_logits
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json
-from hf_credit.tasks import Sampling
 from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, one_of, whole_number
@@ -34,7 +33,7 @@ C = TypeVar("C", bound=type)
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
-_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget", "max_turns")
+_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget")
 # The least of whole numbers.
 _LEAST = {
     **dict.fromkeys(("max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
@@ -63,8 +62,7 @@ def documented_field(default: Any, text: str, bounds: str = "") -> Any:
         text: the description, on one line.
         bounds: what the help text has after the sentence.
     """
-    sentence = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))[0].rstrip(".")
-    metadata = {"help": f"{sentence[:1].upper()}{sentence[1:]}{bounds}."}
+    metadata = {"help": f"{first_sentence(text)}{bounds}."}
     if isinstance(default, tuple):
         return dataclasses.field(default_factory=partial(list, default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -73,6 +71,12 @@ def documented_field(default: Any, text: str, bounds: str = "") -> Any:
 def default_of(field: dataclasses.Field) -> Any:
     """The default of a dataclass field."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+@dataclass
+@with_fields_of(Prompts, declare=lambda one: (one.field_type, documented_field(one.default, one.text)))
+class PromptSettings:
+    """The fields of `Prompts`, for a config or a recipe."""
 
 
 @dataclass
@@ -197,9 +201,11 @@ class RunSettings:
         args: Any = self  # with the fields of TRL's config that it is mixed into
         return Sampling(
             max_new_tokens=whole_number("max_completion_length", args.max_completion_length, 1),
-            temperature=args.temperature,
+            temperature=divides_logits(args.temperature),
             top_p=args.top_p,
             top_k=args.top_k,
+            min_p=args.min_p or 0.0,
+            repetition_penalty=args.repetition_penalty,
         )
 
     def critic_config(self) -> CriticConfig:
