@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
-from hf_credit.boundary import Range, types_of
+from hf_credit.boundary import Range
 from hf_credit.options import Count, NotNegative, Options, Positive, Share
 from hf_credit.validators import finite_number
 
@@ -44,8 +44,8 @@ class Prompts(Options):
 class Sampling(Options):
     """Sampling parameters of replies.
 
-    The defaults are those of TRL's configs, and neutral but for the length: replies are drawn from the policy's own
-    distribution.
+    The defaults are neutral, as those of TRL's configs: replies are drawn from the policy's own distribution. They are
+    long enough for thoughts.
 
     Args:
         max_new_tokens: maximum length of a reply in tokens.
@@ -60,7 +60,7 @@ class Sampling(Options):
         ValueError: a value is not a number, or out of range.
     """
 
-    max_new_tokens: Annotated[int, Range(1, _MAX_TOKENS)] = 512
+    max_new_tokens: Annotated[int, Range(1, _MAX_TOKENS)] = 4096
     temperature: NotNegative = 1.0
     top_p: Annotated[float, Range(above=0, most=1)] = 1.0
     top_k: Annotated[int, Range(0)] = 0
@@ -78,11 +78,6 @@ class Sampling(Options):
     def greedy(self) -> Sampling:
         """The same at temperature 0."""
         return replace(self, temperature=0.0)
-
-
-def prompts_of(settings: Any) -> Prompts:
-    """The prompts of settings that have their fields, such as a `TaskSpec` or a recipe."""
-    return Prompts(**{name: getattr(settings, name) for name in types_of(Prompts)})
 
 
 def as_written(sampling: Any) -> Any:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.boundary import types_of
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options, with_options
 from hf_credit.cli.progress import Progress, be_quiet
-from hf_credit.options import Option, with_fields_of
-from hf_credit.playing import Prompts, prompts_of
+from hf_credit.options import Option, part_of, with_fields_of
+from hf_credit.playing import Prompts
 from hf_credit.policies.micro_settings import MICRO_PROMPTS, MICRO_SAMPLING, MicroConfig
 
 if TYPE_CHECKING:
@@ -51,8 +50,8 @@ def init_policy(
     from hf_credit.tasks import TaskSpec
     from hf_credit.tasks.commands import evaluation_command
 
-    config = MicroConfig(**{name: getattr(micro, name) for name in types_of(MicroConfig)})
-    spec = TaskSpec.of_name(task, parse_options(option), sampling=MICRO_SAMPLING, **vars(prompts_of(micro)))
+    config = part_of(MicroConfig, micro)
+    spec = TaskSpec.of_name(task, parse_options(option), sampling=MICRO_SAMPLING, **vars(part_of(Prompts, micro)))
     with Progress() as progress:
         create(spec, config, output, progress)
     typer.echo(f"Wrote {output}. Try: {evaluation_command(output)}")

@@ -19,7 +19,8 @@ from hf_credit.boundary import read, types_of
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.files import write_json
-from hf_credit.playing import Prompts, Sampling, as_written, prompts_of
+from hf_credit.options import part_of
+from hf_credit.playing import Prompts, Sampling, as_written
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
@@ -112,7 +113,7 @@ class TaskSpec(Prompts):
                 f"{other}_options need {article} {other}, got {dict(options)} beside {self.name!r}; name it, or leave "
                 "them out."
             )
-        if self.collaboration and prompts_of(self) != Prompts():
+        if self.collaboration and part_of(Prompts, self) != Prompts():
             raise ValueError(
                 "history, instructions and max_turns need an environment, got them for the collaboration "
                 f"{self.collaboration!r}, whose events define its prompts; leave them out."
@@ -202,7 +203,7 @@ class TaskSpec(Prompts):
             if self.collaboration:
                 return collaborations.make(self.collaboration, **self.collaboration_options)
             environment = environments.make(self.name, **self.environment_options)
-        return EnvironmentInteraction(environment, **vars(prompts_of(self)))
+        return EnvironmentInteraction(environment, **vars(part_of(Prompts, self)))
 
     def build_method(self) -> Method | None:
         """The method that trained the policy; `None` if it is unknown.

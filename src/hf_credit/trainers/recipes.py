@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
-from hf_credit.options import Option, options_of
-from hf_credit.playing import prompts_of
+from hf_credit.options import Option, options_of, part_of
+from hf_credit.playing import Prompts
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
@@ -172,7 +172,7 @@ class GameArguments(PromptSettings, ScriptArguments):
             environment_options=_options(self.environment_options),
             collaboration=self.collaboration or None,
             collaboration_options=_options(self.collaboration_options),
-            **vars(prompts_of(self)),
+            **vars(part_of(Prompts, self)),
         )
 
     @property

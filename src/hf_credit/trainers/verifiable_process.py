@@ -9,8 +9,9 @@ from transformers import PreTrainedModel
 
 from hf_credit.environments import Environment
 from hf_credit.methods.verifiable_process import PAPER
+from hf_credit.options import part_of
 from hf_credit.oracles import OracleLike
-from hf_credit.playing import prompts_of
+from hf_credit.playing import Prompts
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig, PromptSettings
@@ -41,7 +42,7 @@ class VerifiableProcessConfig(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        prompts_of(self)  # refuses what does not fit
+        part_of(Prompts, self)  # refuses what does not fit
 
 
 class VerifiableProcessTrainer(CreditTrainer):
@@ -83,7 +84,7 @@ class VerifiableProcessTrainer(CreditTrainer):
         if isinstance(environment, EnvironmentInteraction):
             interaction = environment
         else:
-            interaction = EnvironmentInteraction(environment, **vars(prompts_of(args)))
+            interaction = EnvironmentInteraction(environment, **vars(part_of(Prompts, args)))
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
             interaction.require_columns(getattr(dataset, "column_names", None))
         self.environment = interaction.environment
