@@ -151,11 +151,6 @@ class Option:
     text: str
 
     @property
-    def help(self) -> str:
-        """Its first sentence, as the help text of a flag, without the full stop."""
-        return first_sentence(self.text)
-
-    @property
     def values(self) -> str:
         """Its possible values, in words: a range, choices, or the name of the type."""
         return _values(self.kind)

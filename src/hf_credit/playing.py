@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from hf_credit.boundary import Range
 from hf_credit.options import Count, NotNegative, Options, Positive, Share
@@ -13,7 +13,6 @@ from hf_credit.validators import finite_number
 _MAX_TOKENS = 2**24  # of a reply: more than any model's context
 
 History = Literal["append", "rendered", "current"]
-HISTORIES: tuple[History, ...] = get_args(History)
 
 # What a file means that leaves a parameter out: the defaults of the versions that wrote such files.
 _UNSAID = {"max_new_tokens": 4096, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -67,17 +66,19 @@ class Sampling(Options):
     min_p: Share = 0.0
     repetition_penalty: Positive = 1.0
 
-    @property
-    def whole(self) -> bool:
-        """Whether replies are drawn from the whole distribution of the policy, at a temperature above 0."""
-        return self.temperature > 0 and self == Sampling(
-            max_new_tokens=self.max_new_tokens, temperature=self.temperature
-        )
+    def require_whole(self) -> None:
+        """Refuses what draws from another distribution than that of the logits over the temperature.
 
-    @property
-    def greedy(self) -> Sampling:
-        """The same at temperature 0."""
-        return replace(self, temperature=0.0)
+        Raises:
+            ValueError: the temperature is 0, or another parameter is not neutral.
+        """
+        divides_logits(self.temperature)
+        if self != Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature):
+            shown = ", ".join(f"{name} {value}" for name, value in vars(self).items() if name != "max_new_tokens")
+            raise ValueError(
+                f"exact values need sampling from the whole vocabulary, got {shown}; set top_p 1, top_k 0, min_p 0 and "
+                "repetition_penalty 1."
+            )
 
 
 def as_written(sampling: Any) -> Any:

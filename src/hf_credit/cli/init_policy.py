@@ -11,7 +11,7 @@ import typer
 
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options, with_options
 from hf_credit.cli.progress import Progress, be_quiet
-from hf_credit.options import Option, part_of, with_fields_of
+from hf_credit.options import Option, first_sentence, part_of, with_fields_of
 from hf_credit.playing import Prompts
 from hf_credit.policies.micro_settings import MICRO_PROMPTS, MICRO_SAMPLING, MicroConfig
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _flag(one: Option) -> tuple[Any, Any]:
     default = getattr(MICRO_PROMPTS, one.name, one.default)
-    return Annotated[one.field_type, typer.Option(help=f"{one.help}.")], default
+    return Annotated[one.field_type, typer.Option(help=f"{first_sentence(one.text)}.")], default
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from hf_credit.boundary import types_of
-from hf_credit.options import Option, with_fields_of
+from hf_credit.options import Option, first_sentence, with_fields_of
 from hf_credit.playing import Prompts, Sampling
 from hf_credit.recipes import find, read
 from hf_credit.safe_io import parse_json
@@ -186,7 +186,9 @@ def _value(text: str) -> Any:
 
 
 def _as_in_training(one: Option) -> tuple[Any, Any]:
-    return Annotated[one.field_type | None, typer.Option(help=f"{one.help}. By default as in training.")], None
+    return Annotated[
+        one.field_type | None, typer.Option(help=f"{first_sentence(one.text)}. By default as in training.")
+    ], None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,8 +195,8 @@ def load_subject(
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
     policy = SavedPolicy(model, setup, interaction, role_models=role_models, **loading)
-    most, temperature, room = setup.sampling.max_new_tokens, setup.sampling.temperature, policy.max_context_tokens
-    exact = {"model": policy.network, "max_new_tokens": most, "temperature": temperature, "floor": exact_floor}
+    sampling, room = setup.sampling, policy.max_context_tokens
+    exact = {"model": policy.network, "floor": exact_floor, **vars(sampling)}
     set_seed(plan.seed)
     subject = Subject(
         name=name or public(model),
@@ -211,12 +211,12 @@ def load_subject(
                 critic,
                 kind=None if bound is None else bound.critic_specs.get(critic),
                 model=setup.critic_model,
-                max_tokens=None if room is None else room + most,
+                max_tokens=None if room is None else room + sampling.max_new_tokens,
             )
             for critic in dict.fromkeys(("critic", *(bound.critics if bound else ())))
             if has_critic(model, critic)
         },
-        logprobs=None if isinstance(policy.generate, Mapping) or temperature == 0 else policy.logprobs,
+        logprobs=None if isinstance(policy.generate, Mapping) or sampling.temperature == 0 else policy.logprobs,
         exact=None if exact_floor is None else exact,
         about={**policy.about(), "plan": asdict(plan), "tasks": public(asdict(tasks)), "exact_floor": exact_floor},
     )
@@ -241,15 +241,9 @@ def training_replies_at_most(plan: BucketPlan, most: int) -> int:
 
 
 def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
-    sampling = setup.sampling
     if not Enumerable(interaction).enumerable:
         raise ValueError(
             f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.name!r}; omit "
             "--exact."
         )
-    if not sampling.whole:
-        shown = ", ".join(f"{name} {value}" for name, value in vars(sampling).items() if name != "max_new_tokens")
-        raise ValueError(
-            f"--exact needs sampling from the whole vocabulary, got {shown}; set --temperature above 0, --top-p 1, "
-            "--top-k 0, --min-p 0 and --repetition-penalty 1, or omit --exact."
-        )
+    setup.sampling.require_whole()

@@ -126,7 +126,7 @@ class SavedPolicy:
         """Returns the sampler, or that of each role, as an `Engine` takes it; at temperature 0 if `greedy`."""
         own = self.generate
         if greedy:
-            settings: dict[str, Any] = {**vars(self.spec.sampling.greedy), "logprobs": self._logprobs}
+            settings: dict[str, Any] = {**vars(self.spec.sampling), "temperature": 0, "logprobs": self._logprobs}
             if isinstance(own, Mapping):
                 from hf_credit.policies.role_policies import role_samplers
 

@@ -326,7 +326,9 @@ def test_no_answer_leads_elsewhere_or_is_without_end(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_answer_once, args=(listener, headers.format(other=served.url), body))
         thread.start()
-        one = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", served.name, max_new_tokens=6, retries=0, patience=0)
+        one = Server(
+            f"http://127.0.0.1:{listener.getsockname()[1]}", served.name, max_new_tokens=6, retries=0, patience=0
+        )
         with pytest.raises(ConnectionError) as refusal:
             one.submit("agent", CONTEXT, 1).result(PATIENCE)
         one.close()
