@@ -124,7 +124,7 @@ def test_a_trainer_in_bfloat16_casts_each_weight_once_in_a_call(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"reuse_prefixes": False}, {"reuse_prefixes": False, "generation_kwargs": {"top_k": 1}}, {"use_lora": True}],
+    [{}, {"reuse_prefixes": False}, {"reuse_prefixes": False, "top_k": 1}, {"use_lora": True}],
     ids=str,
 )
 def test_a_trainer_draws_what_the_recipe_says_whatever_the_models_own_settings_are(tmp_path, settings):

@@ -356,8 +356,8 @@ def test_a_wait_for_a_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_new_tokens": 0}, "max_tokens must be at least 1"),
-        ({"temperature": 0.0}, "temperature"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
         ({"url": "localhost:8000"}, "must begin with http"),
     ],
 )
