@@ -47,8 +47,14 @@ def test_what_draws_from_another_distribution_is_refused_where_values_must_be_ex
     ],
 )
 def test_every_way_to_name_prompts_refuses_what_does_not_exist_alike(changed: dict[str, Any], message: str) -> None:
-    world, ways = make("sudoku", size=4), (Prompts, TaskSpec, GameArguments, EnvironmentInteraction)
-    for way, needed in zip(ways, ({}, {"environment": "sudoku"}, {"environment": "sudoku"}, {"environment": world})):
+    named: Any = {"environment": "sudoku"}
+    ways = {
+        Prompts: {},
+        TaskSpec: named,
+        GameArguments: named,
+        EnvironmentInteraction: {"environment": make("sudoku")},
+    }
+    for way, needed in ways.items():
         with pytest.raises(ValueError, match=message):
             way(**needed, **changed)
 
@@ -56,6 +62,6 @@ def test_every_way_to_name_prompts_refuses_what_does_not_exist_alike(changed: di
 def test_prompts_arrive_whole_from_a_recipe() -> None:
     played: Any = GameArguments(environment="sudoku", **OTHERS).task().build()
     assert played.prompts == Prompts(**OTHERS)
-    assert TaskSpec.of(played) == TaskSpec(**{**played.spec()})
+    assert TaskSpec.of(played) == TaskSpec(**played.spec())
     assert {name: played.spec()[name] for name in OTHERS} == OTHERS
     assert EnvironmentInteraction(make("sudoku", size=4)).prompts == Prompts()

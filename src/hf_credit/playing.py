@@ -76,8 +76,8 @@ class Sampling(Options):
         if self != Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature):
             shown = ", ".join(f"{name} {value}" for name, value in vars(self).items() if name != "max_new_tokens")
             raise ValueError(
-                f"exact values need sampling from the whole vocabulary, got {shown}; set top_p 1, top_k 0, min_p 0 and "
-                "repetition_penalty 1."
+                f"exact values need sampling from the whole vocabulary, got {shown}; set top_p 1, top_k 0, min_p 0 "
+                "and repetition_penalty 1."
             )
 
 
