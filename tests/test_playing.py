@@ -24,10 +24,10 @@ def test_what_is_left_out_is_neutral() -> None:
     ("changed", "message"),
     [
         ({"temperature": 0}, "temperature must be above 0, got 0; raise it."),
-        ({"top_p": 0.9}, "got temperature 1.0, top_p 0.9, top_k 0"),
-        ({"top_k": 1}, "top_k 1, min_p 0"),
-        ({"min_p": 0.1}, "min_p 0.1, repetition_penalty 1.0; set top_p 1"),
-        ({"repetition_penalty": 1.1}, "repetition_penalty 1.1; set"),
+        ({"top_p": 0.9}, "top_p must be 1.0 where values are exact, got 0.9; leave it out."),
+        ({"top_k": 1}, "top_k must be 0 where"),
+        ({"min_p": 0.1}, "min_p must be 0.0 where"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty must be 1.0 where"),
     ],
 )
 def test_what_draws_from_another_distribution_is_refused_where_values_must_be_exact(

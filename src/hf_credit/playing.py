@@ -73,12 +73,10 @@ class Sampling(Options):
             ValueError: the temperature is 0, or another parameter is not neutral.
         """
         divides_logits(self.temperature)
-        if self != Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature):
-            shown = ", ".join(f"{name} {value}" for name, value in vars(self).items() if name != "max_new_tokens")
-            raise ValueError(
-                f"exact values need sampling from the whole vocabulary, got {shown}; set top_p 1, top_k 0, min_p 0 "
-                "and repetition_penalty 1."
-            )
+        neutral = Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature)
+        for name, value in vars(neutral).items():
+            if (given := getattr(self, name)) != value:
+                raise ValueError(f"{name} must be {value} where values are exact, got {given}; leave it out.")
 
 
 def as_written(sampling: Any) -> Any:

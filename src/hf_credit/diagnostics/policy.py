@@ -165,10 +165,8 @@ def load_subject(
     name: str | None = None,
     tasks: Tasks | None = None,
     exact_floor: float | None = None,
-    role_models: Mapping[str, str] | None = None,
     max_concurrent: int = 256,
-    device: str | None = None,
-    trust_remote_code: bool = False,
+    **loading: Any,
 ) -> tuple[Subject, list[RolloutRequest[Any]]]:
     """Loads a saved policy and the tasks to diagnose it on.
 
@@ -179,9 +177,8 @@ def load_subject(
         name: the name of the policy; by default `model`.
         tasks: the tasks of the evaluation split.
         exact_floor: also computes exact values, by enumeration of replies with at least this probability.
-        role_models: as `models` in `load_role_models`. The policy plays every other role.
         max_concurrent: the maximum number of parallel episodes.
-        device, trust_remote_code: as in `load_policy`.
+        **loading: as for `hf_credit.policies.saved.SavedPolicy`.
 
     Raises:
         ValueError: the model, the setup or the tasks are invalid.
@@ -193,8 +190,7 @@ def load_subject(
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
-    loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    policy = SavedPolicy(model, setup, interaction, role_models=role_models, **loading)
+    policy = SavedPolicy(model, setup, interaction, **loading)
     sampling, room = setup.sampling, policy.max_context_tokens
     exact = {"model": policy.network, "floor": exact_floor, **vars(sampling)}
     set_seed(plan.seed)
