@@ -274,7 +274,7 @@ class Played(Prompted):
     def loading(self) -> dict[str, Any]:
         """Returns the arguments of `evaluate_model` and `load_subject` for loading and playing the policy."""
         return {
-            "role_models": {role: str(name) for role, name in parse_options(self.role_model).items()},
+            "role_models": parse_options(self.role_model),
             "max_concurrent": self.batch_size,
             "device": self.device,
             "trust_remote_code": self.trust_remote_code,
