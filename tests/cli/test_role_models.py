@@ -174,3 +174,6 @@ def test_a_recipe_names_a_role_model_and_is_resumed_only_with_it(models: Path) -
     changed = build_trainer(job(models, role_models={"judge": str(models / "other")}))
     with pytest.raises(ValueError, match=r"got samplers.judge '.*other' in place of '.*judge'"):
         changed.train(resume_from_checkpoint=True)
+    sampled = {"name": str(models / "judge"), "options": {"temperature": 2.0}}
+    with pytest.raises(ValueError, match=r"got samplers.judge \".*judge, .*'temperature': 2.0"):
+        build_trainer(job(models, role_models={"judge": sampled})).train(resume_from_checkpoint=True)
