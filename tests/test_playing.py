@@ -24,7 +24,7 @@ def test_what_is_left_out_is_neutral() -> None:
     ("changed", "message"),
     [
         ({"temperature": 0}, "temperature must be above 0, got 0; raise it."),
-        ({"top_p": 0.9}, "top_p must be 1.0 where values are exact, got 0.9; leave it out."),
+        ({"top_p": 0.9}, "top_p must be 1.0 where values are exact, got 0.9; set it so."),
         ({"top_k": 1}, "top_k must be 0 where"),
         ({"min_p": 0.1}, "min_p must be 0.0 where"),
         ({"repetition_penalty": 1.1}, "repetition_penalty must be 1.0 where"),

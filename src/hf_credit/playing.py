@@ -76,7 +76,7 @@ class Sampling(Options):
         neutral = Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature)
         for name, value in vars(neutral).items():
             if (given := getattr(self, name)) != value:
-                raise ValueError(f"{name} must be {value} where values are exact, got {given}; leave it out.")
+                raise ValueError(f"{name} must be {value} where values are exact, got {given}; set it so.")
 
 
 def as_written(sampling: Any) -> Any:
