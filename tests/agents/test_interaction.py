@@ -544,7 +544,8 @@ def test_runs_end_with_who_started_them_however_that_ends(tmp_path: Path) -> Non
     script = (
         "import os, sys, threading, time; from hf_credit.agents.hosting import Host\n"
         "host = Host('agent_programs:endless', {})\n"
-        "told = {'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'folder': 'its', 'name': 'policy'}\n"
+        "told = {'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'folder': 'its', 'name': 'policy',"
+        " 'variables': {}}\n"
         f"host.start({{**told, 'task': {{'file': {str(tmp_path / 'run')!r}}}}}, print)\n"
         "threading.Event().wait()\n"
     )

@@ -31,7 +31,7 @@ def played(
     """Plays one run in this process, and returns its outcome or exception in JSON's types.
 
     Args:
-        request: the run, with its `task`, its `seed`, and the address and keys of its model.
+        request: the run, with its `task`, its `seed`, the address and keys of its model, and the `variables` of SDKs.
         folder: its own.
         program, scorer: the functions.
     """
@@ -43,7 +43,7 @@ def played(
         name=request["name"],
         _reward_key=request["reward_key"],
     )
-    os.environ.update(model_environment(model))
+    os.environ.update(request["variables"] | model_environment(model))
     os.chdir(folder)
     tempfile.tempdir = None  # it may know another one
     random.seed(model.seed)

@@ -159,12 +159,8 @@ def agent(**settings: Any) -> Callable[[Callable[[Mapping[str, Any], Model], Any
 
 
 def model_environment(model: Model) -> dict[str, str]:
-    """Returns the environment variables by which a program or command finds its model."""
+    """Returns the environment variables of a run, beside those by which SDKs find its model."""
     return {
-        "OPENAI_BASE_URL": model.base_url,
-        "OPENAI_API_KEY": model.api_key,
-        "ANTHROPIC_BASE_URL": model.anthropic_base_url,
-        "ANTHROPIC_API_KEY": model.api_key,
         "HF_CREDIT_SEED": str(model.seed),
         "HF_CREDIT_FOLDER": os.fspath(model.folder),
         "HOME": os.fspath(model.folder),

@@ -212,6 +212,7 @@ class LiveRun:
             "base_url": self.runs.endpoint.base_url,
             "key": self._keys[0],
             "reward_key": self._keys[1],
+            "variables": self.runs.endpoint.variables(self._keys[0]),
             "folder": own,
             "name": (self.runs.settings.roles or (DEFAULT_ROLE,))[0],
         }
