@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hf_credit.registry import name_of, remembered
+from hf_credit.replies import Said, read_reply
 from hf_credit.rollouts.episode import Ending
 
 S = TypeVar("S")
 W = TypeVar("W")
 Message = dict[str, Any]
-"""A message with `role` and `content`, which is text; an assistant's may have `tool_calls`, as in chat templates."""
+"""A message with `role` and `content`, text or other `hf_credit.content.Content`; an assistant's is text, perhaps a
+`Reply`, or has `tool_calls`, as in chat templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +50,14 @@ class Request:
 
 
 class Reply(str):
-    """A reply as text, with its tokens and tool calls; for an Interaction with `reads_tokens`.
+    """A reply as text, with its tokens and tool calls: for an Interaction with `reads_tokens`, and from a log.
 
     Attributes:
         ids: the tokens of the reply.
         ended: whether it ended with a special token; if not, it was truncated.
         content: its text without thoughts and, with tools, without calls.
         calls: the name of each called tool, and its arguments as JSON, or as written if they cannot be read.
+        said: its parts, if they are known, so that nobody has to read them from the text.
         context: the number of tokens of its context.
         logprobs: each token as text with its log-probability in nats, if the request asks for these.
     """
@@ -63,6 +66,7 @@ class Reply(str):
     ended: bool = True
     content: str
     calls: tuple[tuple[str, str], ...] = ()
+    said: Said | None = None
     context: int = 0
     logprobs: tuple[tuple[str, float], ...] = ()
 
@@ -73,11 +77,20 @@ class Reply(str):
         ended: bool = True,
         content: str | None = None,
         calls: Sequence[tuple[str, str]] = (),
+        said: Said | None = None,
     ) -> Reply:
         reply = super().__new__(cls, text)
-        reply.ids, reply.ended, reply.calls = tuple(ids), ended, tuple(calls)
+        if said is not None:
+            content, calls = said.content, said.written_calls
+        reply.ids, reply.ended, reply.calls, reply.said = tuple(ids), ended, tuple(calls), said
         reply.content = text if content is None else content
         return reply
+
+
+def said_in(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
+    """Returns the parts of a reply: those that it has, else those of its text, as `hf_credit.replies.read_reply`."""
+    said = getattr(reply, "said", None)
+    return read_reply(reply, tools) if said is None else said
 
 
 class Interaction(ABC, Generic[S]):

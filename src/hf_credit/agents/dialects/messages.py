@@ -20,7 +20,7 @@ from hf_credit.agents.white_lists import (
     each,
     text_parts,
 )
-from hf_credit.rollouts.threads import joined_parts
+from hf_credit.content import content_of, joined, text_of
 
 _BLOCK = each(str, "type") | each(Any, MARKS)
 _BLOCKS = Types(
@@ -69,7 +69,7 @@ class Messages(Dialect):
                 "ask for the beginning of the reply in the prompt.",
                 "messages",
             )
-        text = _BILLING.sub("", joined_parts(system))
+        text = _BILLING.sub("", text_of(system))
         messages: list[Event] = [{"role": "system", "content": text}] if text else []
         for message in given:
             parts, calls, blocks = [], [], message.get("content")
@@ -78,8 +78,8 @@ class Messages(Dialect):
                     function = {"name": block.get("name"), "arguments": block.get("input")}
                     calls.append({"id": block.get("id"), "function": function})
                 elif block.get("type") == "tool_result":
-                    said = joined_parts(block.get("content"))
-                    said = f"[Tool Error] {said}" if block.get("is_error") else said
+                    said = content_of(block.get("content"))
+                    said = joined(("[Tool Error]", said), " ") if block.get("is_error") else said
                     messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": said})
                 else:
                     parts.append(block)

@@ -19,7 +19,7 @@ from hf_credit.agents.white_lists import (
     each,
     text_parts,
 )
-from hf_credit.rollouts.threads import joined_parts
+from hf_credit.content import text_of
 
 _ITEM, _SAID = each(str, "type id call_id status"), text_parts("input_text output_text text", refusal=REFUSAL)
 _SUMMARY = {"summary": text_parts("summary_text")[1], "content": text_parts("reasoning_text")[1]}
@@ -64,7 +64,7 @@ class Responses(Dialect):
                 messages.append({"role": "tool", **result})
             elif item.get("type") == "reasoning":
                 said = [*(item.get("summary") or ()), *(item.get("content") or ())]
-                messages.append({"role": "assistant", "reasoning_content": joined_parts(said)})
+                messages.append({"role": "assistant", "reasoning_content": text_of(said)})
             else:
                 messages.append(item)
         return body | {
