@@ -344,7 +344,7 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
                 {"state": state, "action_text": trace[place]["content"], "trained": raw.get("weight") != 0, **tokens}
             )
         context = digest([context, trace[place]])
-    return replies, trace[: replies[0]["state"].length] if replies else ()
+    return replies, list(map(written, trace[: replies[0]["state"].length])) if replies else ()
 
 
 def _of_turns(row: Mapping[str, Any]) -> Replies:
@@ -379,7 +379,7 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         learned = any(turn.loss_mask[len(turn.prompt_token_ids) :])
         replies.append({"state": state, "action_text": _reply(message), "trained": learned, **tokens})
     first = replies[0] if replies else {}
-    return replies, first and (first["state"].trace or first["context_ids"])
+    return replies, first and (list(map(written, first["state"].trace)) or first["context_ids"])
 
 
 def _shown(message: Mapping[str, Any]) -> Message:

@@ -1,0 +1,50 @@
+"""A dialect is one module and one line of a list, and nothing else of the endpoint knows which it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hf_credit.agents
+from hf_credit.agents.dialects import DIALECTS, Dialect, dialect_of, key_of, variables
+
+SOURCE = Path(str(hf_credit.agents.__file__)).parent
+MODULES = {type(one).__module__.rpartition(".")[2] for one in DIALECTS}
+
+
+def test_every_dialect_is_in_the_list() -> None:
+    assert {path.stem for path in (SOURCE / "dialects").glob("*.py")} == {"__init__", "base", *MODULES}
+    assert len(MODULES) == len(DIALECTS)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.stem)
+def test_only_the_list_knows_the_module_of_a_dialect(path: Path) -> None:
+    imported = {one for one in MODULES if f"agents.dialects.{one}" in path.read_text()}
+    assert imported == (MODULES if path == SOURCE / "dialects" / "__init__.py" else set())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+def test_an_address_is_one_of_a_single_dialect(dialect: Dialect) -> None:
+    path = f"/v1{dialect.path}"
+    assert [one for one in DIALECTS if one.reads(path)] == [dialect]
+    assert dialect_of(path, {}) is dialect
+    assert dialect_of("/v1/elsewhere", {dialect.marker: "1"} if dialect.marker else {}) in (dialect, DIALECTS[0])
+    assert type(dialect).__mro__[1] is Dialect
+
+
+def test_a_key_is_found_in_the_header_of_any_dialect_first_in_that_of_the_address() -> None:
+    both = {"x-api-key": "a", "authorization": "Bearer b"}
+    assert [key_of(path, both) for path in ("/v1/messages", "/v1/responses", "/v1/models")] == ["a", "b", "b"]
+    assert key_of("/v1/models", {"x-api-key": "a"}) == key_of("/v1/responses", {"x-api-key": "a"}) == "a"
+    assert key_of("/v1/messages", {"authorization": "Bearer b"}) == "b"
+    assert key_of("/v1/models", {}) == ""
+
+
+def test_programs_find_the_endpoint_by_the_variables_of_each_sdk() -> None:
+    assert variables("http://127.0.0.1:1", "k") == {
+        "OPENAI_BASE_URL": "http://127.0.0.1:1/v1",
+        "OPENAI_API_KEY": "k",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:1",
+        "ANTHROPIC_API_KEY": "k",
+    }
