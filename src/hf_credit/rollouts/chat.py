@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
 
+from hf_credit.content import text_of
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import (
     MARKS,
@@ -31,7 +32,7 @@ from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
-from hf_credit.rollouts.threads import Thread, continuation, if_same_tools, of_text
+from hf_credit.rollouts.threads import Thread, continuation, if_same_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -422,11 +423,11 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        return templates.as_served(of_text(messages), self.tools, self._most_calls)
+        return templates.as_served(_of_text(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
-        added = list(of_text(added))
+        added = list(_of_text(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
@@ -457,6 +458,17 @@ class Chat:
         if not found:
             raise self._refused("keep earlier replies unchanged", "that does not")
         return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
+
+
+def _of_text(messages: Sequence[Message]) -> Sequence[Message]:
+    """Returns the messages with text as content: what a model reads that reads text alone.
+
+    Raises:
+        ValueError: a part is not text.
+    """
+    if all(isinstance(message.get("content"), str) for message in messages):
+        return messages
+    return [{**message, "content": text_of(message.get("content"))} for message in messages]
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_credit.content import text_of
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Request
 
@@ -46,14 +45,3 @@ def continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence
         return None
     length = len(thread.messages)
     return messages[length:] if tuple(messages[:length]) == thread.messages else None
-
-
-def of_text(messages: Sequence[Message]) -> Sequence[Message]:
-    """Returns the messages with text as content: what a model reads that reads text alone.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    if all(isinstance(message.get("content"), str) for message in messages):
-        return messages
-    return [{**message, "content": text_of(message.get("content"))} for message in messages]

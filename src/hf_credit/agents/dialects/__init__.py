@@ -21,7 +21,7 @@ DIALECTS: tuple[Dialect, ...] = (ChatCompletions(), Responses(), Messages())
 def dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
     """Returns the dialect of an address, or that of an error at another one."""
     own = (one for one in DIALECTS if one.reads(path))
-    return next(own, next((one for one in DIALECTS if one.marker in headers), DIALECTS[0]))
+    return next(own, next((one for one in DIALECTS if one.marker and one.marker in headers), DIALECTS[0]))
 
 
 def key_of(path: str, headers: Mapping[str, str]) -> str:
