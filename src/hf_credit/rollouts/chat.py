@@ -331,11 +331,9 @@ class Chat:
         """
         (text,) = self.texts([ids], [context])
         ended = bool(ids) and ids[-1] in self._ends
-        if tools:
-            said = read_tokens(self.tokenizer, text, ids, context, tools)
-            reply = Reply(text, ids, ended, said=said)
-        else:
-            reply = Reply(text, ids, ended, read_reply(text).spoken)
+        said = read_tokens(self.tokenizer, text, ids, context, tools) if tools else read_reply(text)
+        said = said if tools else Said(thoughts=said.thoughts, spoken=said.spoken, content=said.spoken)
+        reply = Reply(text, ids, ended, said)
         reply.context = len(context)
         if logprobs is not None:
             reply.logprobs = tuple(zip(self.tokenizer.batch_decode([[one] for one in ids]), logprobs, strict=True))

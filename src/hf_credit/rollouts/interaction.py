@@ -55,36 +55,31 @@ class Reply(str):
     Attributes:
         ids: the tokens of the reply.
         ended: whether it ended with a special token; if not, it was truncated.
-        content: its text without thoughts and, with tools, without calls.
-        calls: the name of each called tool, and its arguments as JSON, or as written if they cannot be read.
-        said: its parts, if they are known, so that nobody has to read them from the text.
+        said: its parts, if they are known, so that nobody has to read them from the text; without tools, no calls.
         context: the number of tokens of its context.
         logprobs: each token as text with its log-probability in nats, if the request asks for these.
     """
 
     ids: tuple[int, ...] = ()
     ended: bool = True
-    content: str
-    calls: tuple[tuple[str, str], ...] = ()
     said: Said | None = None
     context: int = 0
     logprobs: tuple[tuple[str, float], ...] = ()
 
-    def __new__(
-        cls,
-        text: str,
-        ids: Sequence[int] = (),
-        ended: bool = True,
-        content: str | None = None,
-        calls: Sequence[tuple[str, str]] = (),
-        said: Said | None = None,
-    ) -> Reply:
+    def __new__(cls, text: str, ids: Sequence[int] = (), ended: bool = True, said: Said | None = None) -> Reply:
         reply = super().__new__(cls, text)
-        if said is not None:
-            content, calls = said.content, said.written_calls
-        reply.ids, reply.ended, reply.calls, reply.said = tuple(ids), ended, tuple(calls), said
-        reply.content = text if content is None else content
+        reply.ids, reply.ended, reply.said = tuple(ids), ended, said
         return reply
+
+    @property
+    def content(self) -> str:
+        """Its text without thoughts and calls."""
+        return str(self) if self.said is None else self.said.content
+
+    @property
+    def calls(self) -> tuple[tuple[str, str], ...]:
+        """The name of each called tool, and its arguments as JSON, or as written if they cannot be read."""
+        return () if self.said is None else self.said.written_calls
 
 
 def said_in(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
