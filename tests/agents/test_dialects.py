@@ -42,7 +42,7 @@ def test_a_key_is_found_in_the_header_of_any_dialect_first_in_that_of_the_addres
 
 
 def test_programs_find_the_endpoint_by_the_variables_of_each_sdk() -> None:
-    found = variables("http://127.0.0.1:1", "k")
+    found = variables("http://127.0.0.1:1/v1", "k")
     assert (found["OPENAI_BASE_URL"], found["OPENAI_API_KEY"]) == ("http://127.0.0.1:1/v1", "k")
     assert (found["ANTHROPIC_BASE_URL"], found["ANTHROPIC_API_KEY"]) == ("http://127.0.0.1:1", "k")
-    assert found.items() == {item for one in DIALECTS for item in one.variables("http://127.0.0.1:1", "k").items()}
+    assert found.items() == {item for one in DIALECTS for item in one.variables("http://127.0.0.1:1/v1", "k").items()}

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from hf_credit.agents.calls import canonical_call, estimated_tokens, shown_message, written
-from hf_credit.agents.dialects import CREATED, DIALECTS, Dialect, completion, dialect_of, key_of, read_call, variables
+from hf_credit.agents.dialects import CREATED, DIALECTS, Dialect, completion, dialect_of, key_of, read_call
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Worth, encodable, read
@@ -114,8 +114,7 @@ class Endpoint:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
-        self._address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self.base_url = f"{self._address}/v1"
+        self.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         routes = [
             Route("/v1/reward", self._paid, methods=["POST"]),
             Route("/v1/models", self._models),
@@ -149,10 +148,6 @@ class Endpoint:
         key, reward_key = (secrets.token_urlsafe(24) for _ in range(2))
         self._runs[key], self._rewarded[reward_key] = (on_event, set()), on_event
         return key, reward_key
-
-    def variables(self, key: str) -> dict[str, str]:
-        """Returns the environment variables by which SDKs find this server, with the key of a run."""
-        return variables(self._address, key)
 
     def close(self, keys: tuple[str, str]) -> None:
         """Revokes the keys of a run, and refuses its waiting calls."""

@@ -18,7 +18,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from hf_credit.agents.program import Model, model_environment
+from hf_credit.agents.program import TEMPORARY, Model
 
 _MOST_OUTPUT = 2**26  # bytes that a command prints as its result
 _MOST_TRACEBACK = 20_000  # characters
@@ -43,7 +43,9 @@ def played(
         name=request["name"],
         _reward_key=request["reward_key"],
     )
-    os.environ.update(request["variables"] | model_environment(model))
+    own, temporary = os.fspath(folder), os.fspath(folder / TEMPORARY)
+    own_variables = {"HF_CREDIT_SEED": str(model.seed), "HF_CREDIT_FOLDER": own, "HOME": own, "TMPDIR": temporary}
+    os.environ.update(request["variables"] | own_variables)
     os.chdir(folder)
     tempfile.tempdir = None  # it may know another one
     random.seed(model.seed)

@@ -18,6 +18,7 @@ from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.white_lists import MESSAGE_LIST, is_empty, unheeded
 from hf_credit.boundary import Range, Worth, check, read
 from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.content import text_of
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import needed
@@ -394,7 +395,7 @@ def _reply(message: Mapping[str, Any]) -> str:
     Raises:
         ValueError: a thought contains what ends it.
     """
-    thoughts, content = message.get("reasoning_content", ""), message["content"]
+    thoughts, content = message.get("reasoning_content", ""), text_of(message["content"])
     opening = f"<think>\n{thoughts}\n</think>\n\n" if thoughts else ""
     if opening and read_reply(opening).thoughts != thoughts.strip():
         raise ValueError(

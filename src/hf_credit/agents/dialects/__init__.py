@@ -44,6 +44,6 @@ def read_call(dialect: Dialect, body: Any, path: str = "") -> tuple[dict[str, An
     return call, ignored + (choice not in (None, "auto", "none"))
 
 
-def variables(address: str, key: str) -> dict[str, str]:
+def variables(base_url: str, key: str) -> dict[str, str]:
     """Returns the environment variables by which SDKs find the endpoint, with a run's key."""
-    return {name: value for one in DIALECTS for name, value in one.variables(address, key).items()}
+    return {name: value for one in DIALECTS for name, value in one.variables(base_url, key).items()}

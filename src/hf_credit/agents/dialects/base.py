@@ -54,9 +54,9 @@ class Dialect(ABC):
         """Returns the key of a call; empty without one."""
         return headers.get("authorization", "").removeprefix("Bearer ")
 
-    def variables(self, address: str, key: str) -> dict[str, str]:
-        """Returns the environment variables by which its SDK finds a server, of an address without a path."""
-        return {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": key}
+    def variables(self, base_url: str, key: str) -> dict[str, str]:
+        """Returns the environment variables by which its SDK finds the endpoint, whose address ends in /v1."""
+        return {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key}
 
     @abstractmethod
     def request(self, body: dict[str, Any], path: str) -> dict[str, Any]:

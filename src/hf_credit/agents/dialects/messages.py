@@ -58,8 +58,8 @@ class Messages(Dialect):
     def key(self, headers: Mapping[str, str]) -> str:
         return headers.get("x-api-key") or super().key(headers)
 
-    def variables(self, address: str, key: str) -> dict[str, str]:
-        return {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": key}
+    def variables(self, base_url: str, key: str) -> dict[str, str]:
+        return {"ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"), "ANTHROPIC_API_KEY": key}
 
     def request(self, body: dict[str, Any], path: str) -> dict[str, Any]:
         given, system = body.get("messages") or [], body.get("system") or []
