@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
 
-from hf_credit.content import text_of
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import (
     MARKS,
@@ -421,11 +420,11 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        return templates.as_served(_of_text(messages), self.tools, self._most_calls)
+        return templates.as_served(templates.of_text(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
-        added = list(_of_text(added))
+        added = list(templates.of_text(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
@@ -456,17 +455,6 @@ class Chat:
         if not found:
             raise self._refused("keep earlier replies unchanged", "that does not")
         return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
-
-
-def _of_text(messages: Sequence[Message]) -> Sequence[Message]:
-    """Returns the messages with text as content: what a model reads that reads text alone.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    if all(isinstance(message.get("content"), str) for message in messages):
-        return messages
-    return [{**message, "content": text_of(message.get("content"))} for message in messages]
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
