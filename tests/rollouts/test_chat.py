@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from transformers import AddedToken
 
 from hf_credit.environments.actions import marked, write_call
+from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Chat, Request, rendering
 from hf_credit.rollouts.chat import read_tokens
@@ -358,20 +359,6 @@ TOOLS = (
     "<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-RESPONSE_TEMPLATE = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|assistant|>",
-    "fields": {
-        "tool_calls": {
-            "open": "<tool_call>",
-            "close": "</tool_call>",
-            "repeats": True,
-            "content": "json",
-            "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": {"close": "<|end|>", "content": "text"},
-    },
-}
 
 
 def tool(name):

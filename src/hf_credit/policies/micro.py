@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from hf_credit.environments import Environment
 from hf_credit.options import Count, Options, Positive
-from hf_credit.rollouts.rendering import CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE
+from hf_credit.rollouts.rendering import CHAT_TEMPLATE, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE
 from hf_credit.rollouts.scripts import random_texts
 from hf_credit.tasks import Sampling
 
@@ -84,7 +84,7 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokeniz
 
     Args:
         texts: contexts and replies of the task.
-        tools: whether to use `TOOL_CHAT_TEMPLATE`.
+        tools: whether to use `TOOL_CHAT_TEMPLATE` and `RESPONSE_TEMPLATE`.
     """
     units: dict[str, None] = {}
     characters: dict[str, None] = {}
@@ -102,7 +102,7 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokeniz
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_UNIT), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    made = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<|pad|>",
         eos_token="<|end|>",
@@ -112,6 +112,9 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokeniz
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )
+    if tools:
+        made.response_template = RESPONSE_TEMPLATE
+    return made
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int = 4096) -> Qwen3ForCausalLM:

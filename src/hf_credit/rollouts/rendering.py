@@ -42,6 +42,22 @@ TOOL_CHAT_TEMPLATE = (
 )
 """Theirs for tasks with tools. It shows the names of tools and of their arguments."""
 
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|assistant|>",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close": "</tool_call>",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close": "<|end|>", "content": "text"},
+    },
+}
+"""The format of tool calls in their replies, for `tokenizer.parse_response`."""
+
 _OURS = (CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE)
 _MEMORY_BYTES = 2**30  # of address space, a fifth of which the imports take
 _MOST_BYTES = 2**26  # of an answer, more than the text of any context
@@ -147,8 +163,11 @@ def parse(
         ValueError: the template does not read it.
         TimeoutError, MemoryError: as in `render`.
     """
-    arguments = {"response": text, "schema": tokenizer.response_template, "prefix": prefix}
-    answer = PROCESS.call("parse_response", PARSING_SECONDS, **arguments, tools=[dict(tool) for tool in tools])
+    template, known = tokenizer.response_template, [dict[Any, Any](tool) for tool in tools]
+    if template == RESPONSE_TEMPLATE:
+        return dict(tokenizer.parse_response(text, prefix=prefix, tools=list(known)))
+    arguments = {"response": text, "schema": template, "prefix": prefix, "tools": known}
+    answer = PROCESS.call("parse_response", PARSING_SECONDS, **arguments)
     if not isinstance(answer.get("value"), dict):
         raise ValueError(answer.get("message"))
     return dict(answer["value"])
