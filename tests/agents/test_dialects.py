@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hf_credit.agents
-from hf_credit.agents.dialects import DIALECTS, Dialect, dialect_of, key_of, variables
+from hf_credit.agents.dialects import DIALECTS, Dialect, dialect_of, variables
 
 SOURCE = Path(str(hf_credit.agents.__file__)).parent
 MODULES = {type(one).__module__.rpartition(".")[2] for one in DIALECTS}
@@ -33,12 +33,11 @@ def test_an_address_is_one_of_a_single_dialect(dialect: Dialect) -> None:
     assert type(dialect).__mro__[1] is Dialect
 
 
-def test_a_key_is_found_in_the_header_of_any_dialect_first_in_that_of_the_address() -> None:
-    both = {"x-api-key": "a", "authorization": "Bearer b"}
-    assert [key_of(path, both) for path in ("/v1/messages", "/v1/responses", "/v1/models")] == ["a", "b", "b"]
-    assert key_of("/v1/models", {"x-api-key": "a"}) == key_of("/v1/responses", {"x-api-key": "a"}) == "a"
-    assert key_of("/v1/messages", {"authorization": "Bearer b"}) == "b"
-    assert key_of("/v1/models", {}) == ""
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models"])
+def test_a_key_is_a_bearer_token_or_in_the_header_of_an_sdk(path: str) -> None:
+    key = dialect_of(path, {}).key
+    assert key({"authorization": "Bearer a"}) == key({"x-api-key": "a"}) == "a"
+    assert key({}) == ""
 
 
 def test_programs_find_the_endpoint_by_the_variables_of_each_sdk() -> None:

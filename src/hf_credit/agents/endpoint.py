@@ -26,7 +26,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from hf_credit.agents.calls import canonical_call, estimated_tokens, shown_message, written
-from hf_credit.agents.dialects import CREATED, DIALECTS, Dialect, completion, dialect_of, key_of, read_call
+from hf_credit.agents.dialects import CREATED, DIALECTS, Dialect, completion, dialect_of, read_call
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Worth, encodable, read
@@ -165,7 +165,7 @@ class Endpoint:
         self._chat = chat, most
 
     async def _paid(self, request: Request) -> Response:
-        on_event = self._rewarded.get(key_of(request.url.path, request.headers))
+        on_event = self._rewarded.get(DIALECTS[0].key(request.headers))
         if on_event is None:
             return _refusal(DIALECTS[0], RefusedCallError("a reward needs the reward key of a live run", None, 401))
         try:
@@ -178,7 +178,7 @@ class Endpoint:
 
     async def _models(self, request: Request) -> Response:
         dialect = dialect_of(request.url.path, request.headers)
-        if key_of(request.url.path, request.headers) not in self._runs:
+        if dialect.key(request.headers) not in self._runs:
             return _refusal(dialect, _NO_KEY)
         about = {
             "object": "model",
@@ -198,7 +198,7 @@ class Endpoint:
     async def _called(self, request: Request) -> Response:
         path = request.url.path
         dialect = dialect_of(path, request.headers)
-        key = key_of(path, request.headers)
+        key = dialect.key(request.headers)
         if key not in self._runs:
             return _refusal(dialect, _NO_KEY)
         on_event, waiting = self._runs[key]
@@ -212,7 +212,7 @@ class Endpoint:
             asked = canonical_call(form)
             if self._roles and asked["model"] not in self._roles:
                 raise _no_model(asked["model"], self._roles)
-            if dialect.counts(path):
+            if dialect.counting and path.endswith(dialect.counting):
                 return JSONResponse({"input_tokens": self._count(asked)})
         except ValueError as error:
             on_event("refused", str(error))

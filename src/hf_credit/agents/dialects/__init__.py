@@ -12,7 +12,7 @@ from hf_credit.agents.dialects.responses import Responses
 from hf_credit.agents.formats import schema_of
 from hf_credit.agents.white_lists import unheeded
 
-__all__ = ["CREATED", "DIALECTS", "Dialect", "completion", "dialect_of", "key_of", "read_call", "variables"]
+__all__ = ["CREATED", "DIALECTS", "Dialect", "completion", "dialect_of", "read_call", "variables"]
 
 DIALECTS: tuple[Dialect, ...] = (ChatCompletions(), Responses(), Messages())
 """All dialects; the first is that of errors where the caller's is not known."""
@@ -22,11 +22,6 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
     """Returns the dialect of an address, or that of an error at another one."""
     own = (one for one in DIALECTS if one.reads(path))
     return next(own, next((one for one in DIALECTS if one.marker and one.marker in headers), DIALECTS[0]))
-
-
-def key_of(path: str, headers: Mapping[str, str]) -> str:
-    """Returns the key of a call, in the header of its dialect or of another; empty without one."""
-    return next(filter(None, (one.key(headers) for one in (dialect_of(path, headers), *DIALECTS))), "")
 
 
 def read_call(dialect: Dialect, body: Any, path: str = "") -> tuple[dict[str, Any], int]:

@@ -30,6 +30,7 @@ class Dialect(ABC):
         shape: of its calls, made from those of `hf_credit.agents.white_lists`.
         messages: the parameter with the messages.
         marker: a header that only its SDK sends, so that errors at other addresses have its form, too.
+        counting: the end of the address at which a call asks for the number of its tokens alone, if there is one.
     """
 
     name: ClassVar[str]
@@ -37,14 +38,11 @@ class Dialect(ABC):
     shape: ClassVar[Mapping[str, Any]]
     messages: ClassVar[str] = "messages"
     marker: ClassVar[str] = ""
+    counting: ClassVar[str] = ""
 
     def reads(self, path: str) -> bool:
         """Returns whether an address is one of its calls."""
-        return path.endswith(self.path)
-
-    def counts(self, path: str) -> bool:
-        """Returns whether a call at one of its addresses asks for the number of its tokens alone."""
-        return False
+        return path.endswith((self.path, self.counting or self.path))
 
     def streams(self, path: str, body: Mapping[str, Any]) -> bool:
         """Returns whether the answer to a call is a stream."""
@@ -52,7 +50,7 @@ class Dialect(ABC):
 
     def key(self, headers: Mapping[str, str]) -> str:
         """Returns the key of a call; empty without one."""
-        return headers.get("authorization", "").removeprefix("Bearer ")
+        return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
 
     def variables(self, base_url: str, key: str) -> dict[str, str]:
         """Returns the environment variables by which its SDK finds the endpoint, whose address ends in /v1."""

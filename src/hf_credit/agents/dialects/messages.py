@@ -39,7 +39,7 @@ _NO_CACHE = dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_toke
 class Messages(Dialect):
     """Anthropic's messages."""
 
-    name, path, marker = "messages", "/messages", "anthropic-version"
+    name, path, marker, counting = "messages", "/messages", "anthropic-version", "/messages/count_tokens"
     shape = (
         COMMON
         | {"messages": [{"role": Needed(Literal["user", "assistant"]), "content": (str, [_BLOCKS])}]}
@@ -48,15 +48,6 @@ class Messages(Dialect):
         | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str), "format": FLAT_FORMAT}}
         | {"output_format": FLAT_FORMAT}
     )
-
-    def reads(self, path: str) -> bool:
-        return super().reads(path) or self.counts(path)
-
-    def counts(self, path: str) -> bool:
-        return path.endswith(f"{self.path}/count_tokens")
-
-    def key(self, headers: Mapping[str, str]) -> str:
-        return headers.get("x-api-key") or super().key(headers)
 
     def variables(self, base_url: str, key: str) -> dict[str, str]:
         return {"ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"), "ANTHROPIC_API_KEY": key}
