@@ -406,8 +406,9 @@ class Chat:
                 read = read_tokens(self.tokenizer, written, ids, (), self.tools)
                 same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
                 neutral = all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
-                other = any(not self._special.marks({mark}) for mark in openings(text) - openings(written))
-                foreign = (neutral or other) and not said.bad_calls
+                foreign = not said.bad_calls and (
+                    neutral or any(not self._special.marks({mark}) for mark in openings(text) - openings(written))
+                )
                 data = any(mark in str(call.arguments) for call in said.calls for mark in self._marks)
                 if same and (foreign or (data and written == text)):
                     return (*self._ids_of(thought), *ids)
