@@ -20,6 +20,7 @@ SHARED = {
     "boundary",
     "checkpoint_store",
     "checkpoints",
+    "content",
     "extras",
     "files",
     "http_guard",

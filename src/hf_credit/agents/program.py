@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.client
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,17 +154,3 @@ def agent(**settings: Any) -> Callable[[Callable[[Mapping[str, Any], Model], Any
         return Agent(function, Settings(**{**settings, **here}))
 
     return decorated
-
-
-def model_environment(model: Model) -> dict[str, str]:
-    """Returns the environment variables by which a program or command finds its model."""
-    return {
-        "OPENAI_BASE_URL": model.base_url,
-        "OPENAI_API_KEY": model.api_key,
-        "ANTHROPIC_BASE_URL": model.anthropic_base_url,
-        "ANTHROPIC_API_KEY": model.api_key,
-        "HF_CREDIT_SEED": str(model.seed),
-        "HF_CREDIT_FOLDER": os.fspath(model.folder),
-        "HOME": os.fspath(model.folder),
-        "TMPDIR": os.fspath(model.folder / TEMPORARY),
-    }

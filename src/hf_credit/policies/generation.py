@@ -16,7 +16,7 @@ from transformers.generation import GenerationMode
 from hf_credit.playing import Sampling
 from hf_credit.policies.prefix_cache import CACHE, PrefixCache
 from hf_credit.policies.seeded_draws import SampledLogprobs, seeded
-from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts import Context, GenerateFn, Generation
 from hf_credit.rollouts.reply_ends import end_tokens
 
 
@@ -54,16 +54,16 @@ def sampler(
 class Replies:
     """A `GenerateFn` that also supports seeds and adapters; a subclass implements `mixed`."""
 
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
         return self.mixed(contexts)
 
-    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+    def seeded(self, contexts: Sequence[Context], seeds: Sequence[int | None]) -> Sequence[Generation]:
         """One reply to each context, sampled with its seed; `None` draws from torch's random generator."""
         return self.mixed(contexts, None, seeds)
 
     def mixed(
         self,
-        contexts: Sequence[Sequence[int]],
+        contexts: Sequence[Context],
         adapters: Sequence[str] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> Sequence[Generation]:
@@ -100,7 +100,7 @@ class PrefixSampler(Replies):
 
     def mixed(
         self,
-        contexts: Sequence[Sequence[int]],
+        contexts: Sequence[Context],
         adapters: Sequence[str] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> Sequence[Generation]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit import environments
 from hf_credit.boundary import read
+from hf_credit.content import Content, joined
 from hf_credit.environments import Environment, State
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
@@ -46,7 +47,7 @@ class EnvironmentState:
     """
 
     world: State
-    transcript: tuple[tuple[str, str], ...]
+    transcript: tuple[tuple[str, Content], ...]
     turns: int = 0
     reward: float = 0.0
 
@@ -233,7 +234,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
 
     def state_to_json(self, state: EnvironmentState) -> str:
         values = {**vars(state), "type": type(state).__name__, "world": json.loads(state.world.to_json())}
-        return json.dumps(values, separators=(",", ":"))
+        return json.dumps(values, separators=(",", ":"), default=vars)
 
     def state_from_json(self, text: str) -> EnvironmentState:
         with readable_state(self):
@@ -249,8 +250,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         new = list(itertools.takewhile(lambda one: one["role"] != "assistant", reversed(messages)))[::-1]
         if self.history != "current" or len(new) == len(messages):
             return messages
-        shown, head = "\n\n".join(one["content"] for one in new), self._prompt("")
-        return [{"role": "user", "content": head + shown.removeprefix(head)}]
+        shown, head = joined((one["content"] for one in new), "\n\n"), self._prompt("")
+        if isinstance(shown, str) and isinstance(head, str):
+            shown = shown.removeprefix(head)
+        return [{"role": "user", "content": joined((head, shown), "")}]
 
-    def _prompt(self, observation: str) -> str:
-        return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation
+    def _prompt(self, observation: Content) -> Content:
+        return joined((self.environment.instructions, observation), "\n\n") if self.instructions else observation

@@ -16,7 +16,7 @@ import aiohttp
 
 from hf_credit.boundary import Range, read
 from hf_credit.playing import Sampling, divides_logits
-from hf_credit.rollouts import Generation
+from hf_credit.rollouts import Context, Generation
 from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import finite_number, whole_number
@@ -144,7 +144,7 @@ class Server:
 
     # Requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+    def submit(self, role: str, context: Context, seed: int | None) -> Future[Generation]:
         """Requests a reply, with the log-probability of each token at the temperature of the sampling."""
         asked = {
             **self.sampling,
@@ -158,7 +158,7 @@ class Server:
         }
         return self._future(self._reply(asked))
 
-    def logprobs(self, role: str, context: Sequence[int], ids: Sequence[int]) -> Future[tuple[float, ...]]:
+    def logprobs(self, role: str, context: Context, ids: Sequence[int]) -> Future[tuple[float, ...]]:
         """Requests the log-probability of each token of a reply under the policy, in nats, always at temperature 1."""
         asked = {
             **_of_vllm(Sampling(max_new_tokens=1)),
