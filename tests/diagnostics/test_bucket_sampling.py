@@ -135,7 +135,7 @@ def test_the_baseline_and_the_candidates_agree_with_enumeration(policy) -> None:
 
     plan = BucketPlan(buckets=2, candidates=2, replays=80, value_actions=40, events=("reasoner",))
     buckets, _ = diagnostic_buckets(policy, starts(6), plan)
-    model = policy.generate.model
+    model = policy.generate.policy
     for bucket in with_exact_values(buckets, relay(SIZE), policy.chat, model, max_new_tokens=2, floor=1e-4):
         assert bucket.exact is not None
         assert bucket.value == pytest.approx(bucket.exact, abs=0.15)

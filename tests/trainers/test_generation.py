@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from trl import GRPOConfig
 
 from hf_credit import CreditConfig, CreditTrainer, make
-from hf_credit.policies.generation import ContinuingReplies, sampler
+from hf_credit.policies.generation import PrefixSampler, sampler
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers.saving import task_spec
 
@@ -59,7 +59,7 @@ def replies(policy, opened):
     config = GenerationConfig(
         max_new_tokens=4, do_sample=False, eos_token_id=[tokenizer.eos_token_id], pad_token_id=tokenizer.pad_token_id
     )
-    return ContinuingReplies(open_policy, config)
+    return PrefixSampler(open_policy, config)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_cached_tokens_are_read_again_only_after_the_cache_is_dropped(replies, r
         read.clear()
         going_on = replies([longer])[0].ids
         assert read[0] == 2
-    assert replies.sampler is None
+    assert replies.cache is None
     read.clear()
     assert replies([longer])[0].ids == going_on
     assert read[0] == len(longer)
@@ -93,7 +93,7 @@ def test_an_error_drops_the_cache_too(replies):
 
     with pytest.raises(RuntimeError, match="the game broke"):
         fail()
-    assert replies.sampler is None
+    assert replies.cache is None
 
 
 def test_the_policy_is_opened_for_one_call_and_no_graph_is_kept(replies, policy, opened, read):
@@ -101,8 +101,8 @@ def test_the_policy_is_opened_for_one_call_and_no_graph_is_kept(replies, policy,
     replies([[6, 7, 8]])
     assert opened == ["open", "closed"] * 2
     assert policy[0].training
-    assert not any(layer.keys.requires_grad for layer in replies.sampler._cache._last.cache.layers)
-    assert not torch.is_inference(replies.sampler._cache._last.cache.layers[0].keys)
+    assert not any(layer.keys.requires_grad for layer in replies.cache._last.cache.layers)
+    assert not torch.is_inference(replies.cache._last.cache.layers[0].keys)
 
 
 def test_a_sampler_under_autocast_casts_each_weight_once_in_a_call():

@@ -354,7 +354,7 @@ def test_each_role_generates_with_its_adapter(build: Callable[..., Any], reuse: 
     assert {text.strip() for text in said["actor"]} == {"33"}
     assert "33" not in {text.strip() for text in said["reasoner"]}
     assert trainer.model.active_adapter == "reasoner"
-    assert all(cache is None or cache.sampler is None for cache in trainer.adapters.caches)
+    assert all(cache is None or cache.cache is None for cache in trainer.adapters.caches)
 
 
 def shout(model: Any, role: str, token: int) -> None:

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -51,8 +51,27 @@ def sampler(
     return PrefixSampler(model, config, logprobs)
 
 
-class Replies:
-    """A `GenerateFn` that also supports seeds and adapters; a subclass implements `mixed`."""
+class PrefixSampler:
+    """A `GenerateFn` with `model.generate` that reuses the keys and values of its last call.
+
+    The inputs include the whole contexts, so every sampling setting has the same effect as without a cache. It holds
+    the keys and values of one call; `forgotten` frees them. The model is in evaluation mode during a call, because
+    cached values must not depend on dropout.
+
+    Args:
+        policy: the model; or, in training, a context that returns it ready to generate, entered for each call.
+        config: generation settings with end and padding tokens, for which `can_continue` holds.
+        logprobs: as in `sampler`.
+    """
+
+    def __init__(
+        self,
+        policy: PreTrainedModel | Callable[[], AbstractContextManager[Any]],
+        config: GenerationConfig,
+        logprobs: bool = False,
+    ) -> None:
+        self.policy, self.config, self.logprobs = policy, config, logprobs
+        self.cache: PrefixCache | None = None
 
     def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
         return self.mixed(contexts)
@@ -75,76 +94,25 @@ class Replies:
                 otherwise `hf_credit.policies.role_policies.can_mix` must hold for the model.
             seeds: as in `seeded`; no seeds if `None`.
         """
-        raise NotImplementedError
-
-
-class PrefixSampler(Replies):
-    """A `GenerateFn` with `model.generate` that reuses the keys and values of its last call.
-
-    The inputs include the whole contexts, so every sampling setting has the same effect as without a cache. It holds
-    the keys and values of one call; delete it to free them. The model is in evaluation mode during a call, because
-    cached values must not depend on dropout.
-
-    Args:
-        config: generation settings with end and padding tokens, for which `can_continue` holds.
-        logprobs: as in `sampler`.
-    """
-
-    def __init__(self, model: PreTrainedModel, config: GenerationConfig, logprobs: bool = False) -> None:
-        self.model, self.logprobs = model, logprobs
-        self.config = copy.deepcopy(config)
-        self.config.return_dict_in_generate = True
-        ends = config.eos_token_id
-        self._ends = set(ends if isinstance(ends, list) else [ends])
-        self._cache = PrefixCache(model, cast(int, config.pad_token_id))
-
-    def mixed(
-        self,
-        contexts: Sequence[Context],
-        adapters: Sequence[str] | None = None,
-        seeds: Sequence[int | None] | None = None,
-    ) -> Sequence[Generation]:
-        config, processors = self.config, LogitsProcessorList()
-        if seeds is not None:
-            config, processors = seeded(self.config, seeds, self.model.device)
-        kept = SampledLogprobs(self.config)
-        if self.logprobs:
-            processors.insert(0, kept)
+        kept, processors = SampledLogprobs(self.config), LogitsProcessorList()
+        config = copy.deepcopy(self.config)
+        config.return_dict_in_generate = True
+        opened = nullcontext(self.policy) if isinstance(self.policy, torch.nn.Module) else self.policy()
         # In inference mode autocast would cast all weights again for each token.
-        with torch.no_grad(), evaluating(self.model), without_defaults(self.model):
-            inputs = self._cache.inputs(contexts, adapters)
-            output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
-            width = inputs["input_ids"].shape[1]
-            replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
-            self._cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
-        logprobs = kept.of(output.sequences) if self.logprobs else None
-        return generations(replies, logprobs)
-
-
-class ContinuingReplies(Replies):
-    """A `GenerateFn` of a policy in training that reuses the keys and values of its last call.
-
-    Args:
-        open_policy: context that returns the model ready to generate, entered for each call.
-        config: of the generation; `can_continue` must hold.
-        logprobs: as in `sampler`.
-    """
-
-    def __init__(
-        self,
-        open_policy: Callable[[], AbstractContextManager[Any]],
-        config: GenerationConfig,
-        logprobs: bool = False,
-    ) -> None:
-        self.open_policy = open_policy
-        self.config, self.logprobs = config, logprobs
-        self.sampler: PrefixSampler | None = None
-
-    def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
-        with self.open_policy() as model:
-            if self.sampler is None or self.sampler.model is not model:
-                self.sampler = PrefixSampler(model, self.config, self.logprobs)
-            return self.sampler.mixed(*asked, **named)
+        with opened as model, torch.no_grad(), evaluating(model), without_defaults(model):
+            if self.cache is None or self.cache.model is not model:
+                self.cache = PrefixCache(model, cast(int, config.pad_token_id))
+            if seeds is not None:
+                config, processors = seeded(config, seeds, model.device)
+            if self.logprobs:
+                processors.insert(0, kept)
+            inputs = self.cache.inputs(contexts, adapters)
+            output = model.generate(**inputs, generation_config=config, logits_processor=processors)
+            width, ends = inputs["input_ids"].shape[1], config.eos_token_id
+            among = set(ends if isinstance(ends, list) else [ends])
+            replies = [_until_end(reply, among) for reply in output.sequences[:, width:].tolist()]
+            self.cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
+        return generations(replies, kept.of(output.sequences) if self.logprobs else None)
 
     @contextmanager
     def forgotten(self) -> Iterator[None]:
@@ -152,7 +120,7 @@ class ContinuingReplies(Replies):
         try:
             yield
         finally:
-            self.sampler = None
+            self.cache = None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import PreTrainedTokenizerBase
 
 from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_base, load_model, load_tokenizer, role_folders
-from hf_credit.policies.generation import Replies, sampler
+from hf_credit.policies.generation import PrefixSampler, sampler
 from hf_credit.rollouts import Context, GenerateFn, Generation
 
 _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layers over torch's and bitsandbytes'
@@ -71,7 +71,7 @@ class MixedRoles(dict[str, GenerateFn]):
         model: has their adapters; `can_mix` holds for it.
     """
 
-    def __init__(self, alone: Mapping[str, GenerateFn], generate: Replies, model: PeftModel) -> None:
+    def __init__(self, alone: Mapping[str, GenerateFn], generate: PrefixSampler, model: PeftModel) -> None:
         super().__init__(alone)
         self.generate, self.model = generate, model
 

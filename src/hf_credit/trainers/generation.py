@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, cast
 
 from hf_credit.policies.generation import (
-    ContinuingReplies,
+    PrefixSampler,
     can_continue,
     context_positions,
     generations,
@@ -101,7 +101,7 @@ class GeneratingTrainer(ResumableTrainer):
                 stack.enter_context(self._continuing.forgotten())
             yield
 
-    def continuing_replies(self) -> ContinuingReplies | None:
+    def continuing_replies(self) -> PrefixSampler | None:
         """Generation that reuses keys and values of earlier turns; `None` if the set-up does not allow it."""
         if (
             not self.args.reuse_prefixes
@@ -112,9 +112,7 @@ class GeneratingTrainer(ResumableTrainer):
             or not can_continue(self.generation_config)
         ):
             return None
-        return ContinuingReplies(
-            self._opened, self.generation_config, logprobs=ReadsTokens(self.interaction).reads_tokens
-        )
+        return PrefixSampler(self._opened, self.generation_config, ReadsTokens(self.interaction).reads_tokens)
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:

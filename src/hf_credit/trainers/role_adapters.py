@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.generation import ContinuingReplies
+from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Episode, GenerateFn, Interaction
 from hf_credit.trainers.component import Component, Seam
@@ -67,7 +67,7 @@ class RoleAdapters(Component):
         self._places = {role: self._trained(role) for role in self.roles}
         self.model.set_adapter(self.roles[0])
         self.unfreeze()
-        self.caches: list[ContinuingReplies] = []
+        self.caches: list[PrefixSampler] = []
         self.requests: Any = None
 
     @property
@@ -76,7 +76,7 @@ class RoleAdapters(Component):
         return {role: [getattr(*place) for place in places] for role, places in self._places.items()}
 
     def samplers(
-        self, new_cache: Callable[[], ContinuingReplies | None], generate: GenerateFn
+        self, new_cache: Callable[[], PrefixSampler | None], generate: GenerateFn
     ) -> Mapping[str, GenerateFn]:
         """Returns the samplers of the roles: one batch for all where adapters can be mixed in a batch.
 
