@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
 from huggingface_hub import HfApi
 from huggingface_hub.hf_api import RepoFile
@@ -164,5 +164,10 @@ def _has_named_bytes(path: Path, entry: RepoFile) -> bool:
     with path.open("rb") as file:
         if entry.lfs is not None:
             return hashlib.file_digest(file, "sha256").hexdigest() == entry.lfs.sha256
-        git_id = hashlib.file_digest(file, lambda: hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False))
-    return git_id.hexdigest() == entry.blob_id
+        return git_id(file, size) == entry.blob_id
+
+
+def git_id(file: BinaryIO, size: int) -> str:
+    """Returns the id of a file's content in git."""
+    begun = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    return hashlib.file_digest(file, lambda: begun).hexdigest()

@@ -17,6 +17,7 @@ from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_r
 
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
+from hf_credit.hub.loading import git_id
 from hf_credit.hub.retries import ATTEMPTS, Conflict, HubError, retried, status_of, wait_after
 from hf_credit.words import counted
 
@@ -51,34 +52,6 @@ class Published:
     private: bool = False
     files: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Content:
-    """A file to publish, with its hashes."""
-
-    path: str
-    source: Path | bytes
-    size: int
-    sha256: str
-    git_id: str
-
-    @classmethod
-    def of(cls, path: str, source: Path | bytes) -> _Content:
-        size = len(source) if isinstance(source, bytes) else source.stat().st_size
-        sha256, git_id = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        with safety.opened(source) as file:
-            for chunk in safety.chunks(file):
-                sha256.update(chunk)
-                git_id.update(chunk)
-        return cls(path, source, size, sha256.hexdigest(), git_id.hexdigest())
-
-    def is_in(self, tree: Mapping[str, RepoFile]) -> bool:
-        """Returns whether a tree lists the file with the same hash."""
-        file = tree.get(self.path)
-        if file is None:
-            return False
-        return file.lfs.sha256 == self.sha256 if file.lfs is not None else file.blob_id == self.git_id
 
 
 def publish(
@@ -129,9 +102,9 @@ def publish(
     api = connect(endpoint, token)
     check_upload_path(api)
     contents = _checked(files, _tokens(api), last)
-    main = [content for content in contents if content.path not in last]
+    main = [content for content in contents if content.path_in_repo not in last]
     url = repo_url(api, repo, repo_type)
-    done = Published(repo, repo_type, None, url, private=private, files=tuple(content.path for content in contents))
+    done = Published(repo, repo_type, None, url, private=private, files=tuple(sorted(files)))
     if dry_run:
         return done
     target = Repository(api, repo, repo_type)
@@ -147,13 +120,13 @@ def publish(
     target.compare(main, commit)
     refused = []
     for content in contents:
-        if content.path in last:
+        if content.path_in_repo in last:
             try:
-                commit, _ = target.commit([content], f"Add {content.path}")
+                commit, _ = target.commit([content], f"Add {content.path_in_repo}")
             except HubError as error:
                 if status_of(error) not in (400, 403, 422):
                     raise
-                refused.append(content.path)
+                refused.append(content.path_in_repo)
     # A first publication that was interrupted before this line is still private.
     if not private and (is_new or (is_private and target.is_first(commit, digest_of(main) + _PUBLIC))):
         target.ask(api.update_repo_settings, private=False, doing="making public")
@@ -163,9 +136,9 @@ def publish(
     return replace(done, commit=commit, private=private if is_new else is_private, refused=tuple(refused))
 
 
-def digest_of(contents: Iterable[_Content]) -> str:
+def digest_of(contents: Iterable[CommitOperationAdd]) -> str:
     """Returns the SHA-256 over the paths and SHA-256s of files, in any order."""
-    lines = sorted(f"{content.sha256} {content.path}\n" for content in contents)
+    lines = sorted(f"{content.upload_info.sha256.hex()} {content.path_in_repo}\n" for content in contents)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -194,7 +167,7 @@ class Repository:
 
     def commit(
         self,
-        contents: list[_Content],
+        contents: list[CommitOperationAdd],
         message: str,
         replaces: Collection[str] = (),
         create_pr: bool = False,
@@ -205,16 +178,12 @@ class Repository:
         Makes no new commit if the newest one holds all contents, or an open pull request has the same ones.
         """
         head = self.head()
-        tree, paths = self.tree(head), {content.path for content in contents}
+        tree, paths = self.tree(head), {content.path_in_repo for content in contents}
         stale = [path for path in tree if path not in paths and path.startswith(tuple(replaces))]
         if not create_pr and not stale and _all_in(tree, contents):
             return head, None
-        additions = [
-            CommitOperationAdd(one.path, one.source if isinstance(one.source, bytes) else str(one.source))
-            for one in contents
-        ]
         upload = functools.partial(self.api.preupload_lfs_files, create_pr=create_pr, free_memory=False)
-        self.ask(upload, additions, doing="uploading to")
+        self.ask(upload, contents, doing="uploading to")
         description = f"{TRAILER}: {digest_of(contents)}{note}"
         for attempt in range(ATTEMPTS):
             if create_pr and (opened := self._open_request(description)):
@@ -222,7 +191,7 @@ class Repository:
             try:
                 made = self.api.create_commit(
                     self.repo,
-                    [*additions, *map(CommitOperationDelete, stale)],
+                    [*contents, *map(CommitOperationDelete, stale)],
                     commit_message=message,
                     commit_description=description,
                     repo_type=self.repo_type,
@@ -237,17 +206,17 @@ class Repository:
                 wait_after(error, attempt, f"publishing to {self.repo}")
         raise AssertionError("the last attempt returns or raises")
 
-    def compare(self, contents: list[_Content], commit: str) -> None:
+    def compare(self, contents: list[CommitOperationAdd], commit: str) -> None:
         """Downloads all contents at a commit and compares their hashes.
 
         Raises:
             HubError: a file has other bytes.
         """
         for content in contents:
-            if self._download(content, commit) != content.sha256:
+            if self._download(content, commit) != content.upload_info.sha256.hex():
                 raise HubError(
-                    f"{self.repo} must return the bytes that were sent, got others for {content.path!r} at {commit}; "
-                    "it was not made public, publish again."
+                    f"{self.repo} must return the bytes that were sent, got others for {content.path_in_repo!r} at "
+                    f"{commit}; it was not made public, publish again."
                 )
 
     def is_first(self, commit: str, described: str) -> bool:
@@ -255,7 +224,7 @@ class Repository:
         published = [entry.message for entry in self.history() if TRAILER in entry.message]
         return bool(published) and f"{TRAILER}: {described}" in published[-1] and self.head() == commit
 
-    def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
+    def check_tag(self, name: str, contents: Iterable[CommitOperationAdd]) -> None:
         """Refuses a tag whose commit has other contents."""
         tags = {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
         target = tags.get(name)
@@ -281,7 +250,7 @@ class Repository:
         return self.ask(_all_of(self.api.get_repo_discussions), **wanted)
 
     def _settled(
-        self, before: str, now: str, description: str, contents: list[_Content], stale: Collection[str]
+        self, before: str, now: str, description: str, contents: list[CommitOperationAdd], stale: Collection[str]
     ) -> str:
         """The commit of a publication whose response was lost, or that lost a race to the same contents."""
         for entry in self.history():
@@ -305,16 +274,16 @@ class Repository:
                 return newest.commit_id, str(request.url)
         return None
 
-    def _download(self, content: _Content, commit: str) -> str:
+    def _download(self, content: CommitOperationAdd, commit: str) -> str:
         """Returns the SHA-256 of a file on the Hub; an interrupted download continues where it ended."""
         url = hf_hub_url(
-            self.repo, content.path, repo_type=self.repo_type, revision=commit, endpoint=self.api.endpoint
+            self.repo, content.path_in_repo, repo_type=self.repo_type, revision=commit, endpoint=self.api.endpoint
         )
         digest, done = hashlib.sha256(), 0
 
         def receive() -> None:
             nonlocal digest, done
-            if done and done >= content.size:
+            if done and done >= content.upload_info.size:
                 return
             headers = build_hf_headers(token=self.api.token)
             if done:
@@ -329,12 +298,21 @@ class Repository:
                     digest.update(chunk)
                     done += len(chunk)
 
-        retried(receive, f"downloading from {self.repo}", content.size)
+        retried(receive, f"downloading from {self.repo}", content.upload_info.size)
         return digest.hexdigest()
 
 
-def _all_in(tree: Mapping[str, RepoFile], contents: Iterable[_Content]) -> bool:
-    return all(content.is_in(tree) for content in contents)
+def _all_in(tree: Mapping[str, RepoFile], contents: Iterable[CommitOperationAdd]) -> bool:
+    return all(_has_hash(tree.get(content.path_in_repo), content) for content in contents)
+
+
+def _has_hash(listed: RepoFile | None, content: CommitOperationAdd) -> bool:
+    if listed is None:
+        return False
+    if listed.lfs is not None:
+        return listed.lfs.sha256 == content.upload_info.sha256.hex()
+    with content.as_file() as file:
+        return listed.blob_id == git_id(file, content.upload_info.size)
 
 
 def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
@@ -342,7 +320,9 @@ def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
     return lambda *values, **options: list(listing(*values, **options))
 
 
-def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]) -> list[_Content]:
+def _checked(
+    files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]
+) -> list[CommitOperationAdd]:
     missing = [name for name in last if name not in files]
     if missing or len(files) == len(last):
         raise ValueError(
@@ -353,7 +333,7 @@ def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: C
     for name, source in files.items():
         if safety.find_secret(source, tokens):
             raise ValueError(f"a file must hold no token and no key, got one in {name!r}; remove and revoke it.")
-    return [_Content.of(name, files[name]) for name in sorted(files)]
+    return [CommitOperationAdd(name, files[name]) for name in sorted(files)]
 
 
 def _tokens(api: HfApi) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -183,7 +183,7 @@ def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
     before = b""
     with opened(source) as file:
         is_tensors = isinstance(source, Path) and source.suffix == ".safetensors"
-        for chunk in [_header(file)] if is_tensors else chunks(file):
+        for chunk in [_header(file)] if is_tensors else iter(lambda: file.read(2**20), b""):
             text = before + chunk
             if _SECRETS.search(text) or any(secret in text for secret in secrets):
                 return True
@@ -209,11 +209,6 @@ def _text(content: bytes) -> str:
 def opened(source: Path | bytes) -> BinaryIO:
     """Opens a file, or its bytes."""
     return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
-
-
-def chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the rest of a file in parts."""
-    return iter(lambda: file.read(2**20), b"")
 
 
 def _header(file: BinaryIO) -> bytes:
