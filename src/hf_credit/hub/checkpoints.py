@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
+from hf_credit.boundary import Range, read
 from hf_credit.checkpoint_store import PREFIX
 from hf_credit.checkpoints import MANIFEST, NUMBERED, flaw, latest_complete, make_room, recorded, write_manifest
 from hf_credit.evaluation.results import evaluation_files
@@ -158,11 +159,8 @@ def load_checkpoint(repo: str, *, folder: str | Path | None = None, **where: Unp
         raise ValueError(f"{repo} must hold a model in safetensors, got none; name another repository.")
     manifest = read_json(fetched.files[MANIFEST]) if MANIFEST in fetched.files else {}
     resumable = isinstance(manifest, dict) and manifest.get("resumable") is True
-    if resumable and not isinstance(manifest.get("run"), dict):
-        raise ValueError(
-            f"run in {MANIFEST} of {repo} must be an object, got {str(manifest.get('run'))[:80]!r}; publish the "
-            "checkpoint again."
-        )
+    if resumable:
+        read(Mapping[str, Any], manifest.get("run"), f"run in {MANIFEST} of {repo}")
     if folder is None:
         return Checkpoint(folder=fetched.folder, commit=fetched.commit, resumable=False)
     with filled(folder, without=earlier) as new:
@@ -247,12 +245,7 @@ def _step(loaded: Checkpoint, place: str) -> int:
         )
     state = read_json(path)
     step = state.get("global_step") if isinstance(state, dict) else None
-    if type(step) is not int or not 0 <= step < 2**63:
-        raise ValueError(
-            f"global_step in {TRAINER_STATE_FILE} of {place} must be a whole number of at least 0, got "
-            f"{str(step)[:80]!r}; publish the checkpoint again."
-        )
-    return step
+    return int(read(Annotated[int, Range(0, 2**63 - 1)], step, f"global_step in {TRAINER_STATE_FILE} of {place}"))
 
 
 def _weights(checkpoint: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_credit.boundary import encodable
+from hf_credit.boundary import encodable, read
 from hf_credit.content import in_words
 from hf_credit.evaluation.credited import requests_of
 from hf_credit.evaluation.runs import versions
@@ -127,12 +127,12 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
     rows.sort(key=lambda one: one["index"])
     if [one["index"] for one in rows] != list(range(row["turns"])):
         raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
-    read, untrained = Replayable(interaction).state_from_json, Learned(interaction).untrained
+    state_of, untrained = Replayable(interaction).state_from_json, Learned(interaction).untrained
     states: dict[int, Any] = {}  # decisions that were made at once share one
     decisions = []
     for one in rows:
         if one["step"] not in states:
-            states[one["step"]] = read(one["state"])
+            states[one["step"]] = state_of(one["state"])
         broken = one["broken_text"]
         decisions.append(
             Decision(
@@ -149,7 +149,9 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 trained=one["trained"],
                 observed=one["role"] in untrained,
                 id=one["id"],
-                extras={} if one["audit"] is None else {AUDIT: _audit_of(one["audit"])},
+                extras={}
+                if one["audit"] is None
+                else {AUDIT: read(Audit, parse_json(one["audit"], broken_text=True), "an audit")},
             )
         )
     final = row["final_state"]
@@ -165,7 +167,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
         num_leaves=row["ways"],
         scored=row["scored"],
         next_context=None if row["next_context"] is None else tuple(row["next_context"]),
-        final_state=None if final is None else read(final),
+        final_state=None if final is None else state_of(final),
         extras={} if row["verified"] is None else {VERIFIED: row["verified"]},
     )
 
@@ -201,17 +203,6 @@ def trace(row: Mapping[str, Any]) -> bytes:
     head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **result}
     lines = [head, *({"type": "message", "message": message} for message in row["messages"])]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-
-
-def _audit_of(text: str) -> Audit:
-    values = parse_json(text, broken_text=True)
-    try:
-        values["true_hacks"] = frozenset(values["true_hacks"])
-        values["uncertainty"] = tuple(values["uncertainty"])
-        values["beliefs"] = {slot: tuple(belief) for slot, belief in values["beliefs"].items()}
-        return Audit(**values)
-    except (KeyError, TypeError, AttributeError, IndexError):
-        raise ValueError(f"an audit must have the fields of `Audit`, got {text[:200]!r}; publish it again.") from None
 
 
 def _listed(credit: float | Sequence[float] | None) -> list[float]:
