@@ -38,6 +38,7 @@ class Answer(TypedDict):
         (Mapping[str, Literal["a", "b"]], {"k": "a"}, {"k": "a"}),
         (str | list[str], ["a"], ["a"]),
         (list[float], [], []),
+        (frozenset[str], ["a", "a"], frozenset({"a"})),
         (Any, [object], [object]),
     ],
 )

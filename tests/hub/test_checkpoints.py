@@ -231,11 +231,11 @@ def test_a_complete_checkpoint_with_the_same_weights_is_gone_on_from(
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        ({"trainer_state.json": b"[]"}, "global_step in trainer_state.json of hub:.* whole number of at least 0"),
-        ({"trainer_state.json": b'{"global_step": -7}'}, "whole number of at least 0, got '-7'"),
-        ({"trainer_state.json": b'{"global_step": true}'}, "whole number of at least 0, got 'True'"),
-        ({MANIFEST: b'{"resumable": true}'}, "must be an object, got 'None'; publish the checkpoint again"),
-        ({MANIFEST: b'{"resumable": true, "run": 5}'}, "must be an object, got '5'; publish the checkpoint again"),
+        ({"trainer_state.json": b"[]"}, "global_step in trainer_state.json of hub:.* whole number from 0"),
+        ({"trainer_state.json": b'{"global_step": -7}'}, "whole number from 0 to .*, got -7"),
+        ({"trainer_state.json": b'{"global_step": true}'}, "whole number from 0 to .*, got True"),
+        ({MANIFEST: b'{"resumable": true}'}, "run in .* must be a mapping, got None"),
+        ({MANIFEST: b'{"resumable": true, "run": 5}'}, "run in .* must be a mapping, got 5"),
     ],
 )
 def test_what_no_run_published_is_refused_and_leaves_no_folder(

@@ -133,7 +133,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
     for one in rows:
         if one["step"] not in states:
             states[one["step"]] = state_of(one["state"])
-        broken = one["broken_text"]
+        broken, audit = one["broken_text"], one["audit"]
         decisions.append(
             Decision(
                 role=one["role"],
@@ -149,9 +149,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 trained=one["trained"],
                 observed=one["role"] in untrained,
                 id=one["id"],
-                extras={}
-                if one["audit"] is None
-                else {AUDIT: read(Audit, parse_json(one["audit"], broken_text=True), "an audit")},
+                extras={} if audit is None else {AUDIT: read(Audit, parse_json(audit, broken_text=True), "an audit")},
             )
         )
     final = row["final_state"]
