@@ -121,8 +121,8 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         _refuse_unless(isinstance(value, Sequence) and not isinstance(value, str | bytes), full, "a list", value)
         _refuse_unless(len(value) in bounds, full, f"of a length {bounds}", len(value))
         return _items(name, value, origin, inner, sender, full)
-    elif origin is frozenset:
-        return frozenset(check(name, value, tuple[inner[0], ...], sender=sender))
+    elif origin is frozenset and not isinstance(value, frozenset):
+        return frozenset(check(name, value, types.GenericAlias(list, inner), sender=sender))
     elif origin in (dict, collections.abc.Mapping):
         _refuse_unless(isinstance(value, Mapping), full, "a mapping", value)
         if inner and inner[1] is not Any:

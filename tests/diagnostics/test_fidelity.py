@@ -147,5 +147,5 @@ def test_too_few_buckets_have_no_interval(credits) -> None:
 
 @pytest.mark.parametrize("options", [{"confidence": 1.0}, {"resamples": 0}])
 def test_options_out_of_range_are_refused(options) -> None:
-    with pytest.raises(ValueError, match=r"confidence must be in \(0, 1\)|resamples must be at least 1"):
+    with pytest.raises(ValueError, match=r"confidence must be |resamples must be at least 1"):
         fidelity_interval([[1, 2]], [[1, 2]], **options)

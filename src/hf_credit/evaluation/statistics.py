@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hf_credit.extras import needed
-from hf_credit.validators import whole_number
+from hf_credit.validators import finite_number, whole_number
 
 Array = NDArray[np.float64]
 
@@ -149,7 +149,7 @@ def clustered_interval(
     Raises:
         ValueError: an option is out of range.
     """
-    _check_confidence(confidence)
+    finite_number("confidence", confidence, above=0, below=1)
     whole_number("resamples", resamples, 1)
     rows, sizes = np.concatenate(clusters), [len(cluster) for cluster in clusters]
     mean, low, high = float(measure(rows, np.ones((1, len(rows))))[0]), math.nan, math.nan
@@ -283,9 +283,8 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
         ImportError: statsmodels is missing.
     """
     values = _sample("p_values", p_values, least=1)
-    for value in values:
-        if not 0 <= value <= 1:
-            raise ValueError(f"p_values must be in [0, 1], got {value:g}; pass the p-values of the tests.")
+    for value in values.tolist():
+        finite_number("p_values", value, 0, most=1)
     adjusted = needed("statistics need", "statsmodels.stats.multitest", "statistics").multipletests(
         values, method="holm"
     )[1]
@@ -294,7 +293,7 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
 
 def _score(sample: Array, confidence: float, low: float, high: float) -> Interval:
     """Returns Wilson's interval of the mean of values in [low, high]."""
-    _check_confidence(confidence)
+    finite_number("confidence", confidence, above=0, below=1)
     law = needed("statistics need", "scipy.stats", "statistics")
     n, q = len(sample), float(law.norm.ppf((1 + confidence) / 2))
     values = (sample - low) / (high - low)
@@ -317,7 +316,7 @@ def _score(sample: Array, confidence: float, low: float, high: float) -> Interva
 def _student(samples: list[Array], confidence: float) -> Interval:
     """Returns Student's interval of the mean of all samples from the spread within each; of one sample the degrees of
     freedom are n - 1."""
-    _check_confidence(confidence)
+    finite_number("confidence", confidence, above=0, below=1)
     sizes = np.array([len(sample) for sample in samples])
     n = int(sizes.sum())
     mean = sum(float(sample.sum()) for sample in samples) / n
@@ -355,8 +354,3 @@ def _differences(a: ArrayLike, b: ArrayLike) -> Array:
             f"a and b must be paired, got {len(first)} and {len(second)} values; pass one of each per unit."
         )
     return first - second
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}; 0.95 is usual.")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, TypedDict
 
 from huggingface_hub import HfApi
 from huggingface_hub.hf_api import RepoFile
@@ -167,7 +167,7 @@ def _has_named_bytes(path: Path, entry: RepoFile) -> bool:
         return git_id(file, size) == entry.blob_id
 
 
-def git_id(file: BinaryIO, size: int) -> str:
-    """Returns the id of a file's content in git."""
+def git_id(file: Any, size: int) -> str:
+    """Returns the id in git of the content of an open file, which has this many bytes."""
     begun = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     return hashlib.file_digest(file, lambda: begun).hexdigest()

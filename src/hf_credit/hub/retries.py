@@ -82,16 +82,23 @@ def retried(call: Callable[[], T], what: str, body: int = MOST_BODY) -> T:
 def wait_after(error: Exception, attempt: int, what: str) -> None:
     """Waits until the next attempt of a failed request, and logs a warning if the wait is long.
 
+    The wait is what the Hub requests, else 0.5 s, doubled up to 8 s, with jitter.
+
     Args:
         attempt: the number of the failed attempt, from 0.
         what: as for `retried`.
 
     Raises:
-        HubError: the failure is not transient, or this was the last attempt.
+        HubError: the failure is not transient, this was the last attempt, or the Hub requests a longer wait than
+            `LONGEST_WAIT`.
     """
     if not is_passing(error) or attempt == ATTEMPTS - 1:
         raise explained(error, what) from error
-    seconds = waiting_time(error, attempt)
+    seconds = _requested_wait(error)
+    if seconds is None:
+        seconds = min(0.5 * 2**attempt, 8.0) * random.uniform(0.5, 1)
+    elif seconds > LONGEST_WAIT:
+        raise HubError(f"the Hub may request waits of {LONGEST_WAIT} seconds, got {seconds}; try again after that.")
     if seconds >= _SILENT_SECONDS:
         logger.warning("%s; trying again in %.0f seconds", str(explained(error, what)).rstrip("."), seconds)
     pause(seconds)
@@ -122,20 +129,6 @@ def is_passing(error: BaseException) -> bool:
     return False
 
 
-def waiting_time(error: BaseException, attempt: int) -> float:
-    """Returns the seconds until the next attempt: the Hub's own number, else 0.5 s doubled up to 8 s, with jitter.
-
-    Raises:
-        HubError: the Hub requests a longer wait than `LONGEST_WAIT`.
-    """
-    requested = _requested_wait(error)
-    if requested is None:
-        return min(0.5 * 2**attempt, 8.0) * random.uniform(0.5, 1)
-    if requested > LONGEST_WAIT:
-        raise HubError(f"the Hub may request waits of {LONGEST_WAIT} seconds, got {requested}; try again after that.")
-    return requested
-
-
 def explained(error: BaseException, what: str) -> HubError:
     """Returns an error that states the failure in one sentence, without tokens."""
     return error if isinstance(error, HubError) else HubError(f"{what}: {redacted(_reason(error))}")
@@ -164,7 +157,7 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _requested_wait(error: BaseException) -> int | None:
+def _requested_wait(error: BaseException) -> float | None:
     for cause in _causes(error):
         if isinstance(cause, HfHubHTTPError) and cause.response.status_code in (429, 503):
             headers = cause.response.headers

@@ -26,7 +26,6 @@ from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.trust import is_code
 
 _MOST_SEEDS = 64  # tried to find an episode in which the oracle earns the highest reward
-_MARGIN = 0.1  # by which the highest reward exceeds that of random play, as a test measures
 
 
 def templates(folder: Path) -> dict[str, str]:
@@ -68,8 +67,7 @@ def space_files(
     seed, actions, injection = _oracle_episode(environment)
     fields = _fields(environment, all_options, actions[0])
     texts = templates(Path(__file__).with_name("space"))
-    files = {"openenv.yaml": _declaration(texts.pop("openenv.yaml"), environment, all_options)}
-    files |= {
+    files = {
         path: string.Template(text).substitute(
             fields,
             repo=repo,
@@ -79,6 +77,9 @@ def space_files(
         )
         for path, text in texts.items()
     }
+    declared = yaml.safe_load(files["openenv.yaml"])
+    declared["hf_credit"]["options"] = dict(all_options)
+    files["openenv.yaml"] = yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)
     values: dict[str, dict[str, Any]] = {
         "discovery.json": {
             "description": fields["summary"],
@@ -159,22 +160,11 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], action: s
         "action": action.replace("\\", "\\\\").replace('"', '\\"'),
         "low": f"{low:g}",
         "high": f"{high:g}",
+        "range": json.dumps(environment.reward_range),
         "turns": str(environment.max_turns),
         "tasks": f"{SEEDS_PER_SPLIT:,}",
+        "seeds": str(SEEDS_PER_SPLIT),
     }
-
-
-def _declaration(template: str, environment: Environment[Any], options: Mapping[str, Any]) -> str:
-    fields = {
-        "name": environment.name,
-        "version": json.dumps(__version__),
-        "range": json.dumps(environment.reward_range),
-        "margin": _MARGIN,
-        "seeds": SEEDS_PER_SPLIT,
-    }
-    declared = yaml.safe_load(string.Template(template).substitute(fields))
-    declared["hf_credit"]["options"] = dict(options)
-    return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)
 
 
 def space_url(repo: str) -> str:

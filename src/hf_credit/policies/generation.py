@@ -97,7 +97,8 @@ class PrefixSampler:
         kept, processors = SampledLogprobs(self.config), LogitsProcessorList()
         config = copy.deepcopy(self.config)
         config.return_dict_in_generate = True
-        opened = nullcontext(self.policy) if isinstance(self.policy, torch.nn.Module) else self.policy()
+        policy: Any = self.policy
+        opened: AbstractContextManager[Any] = nullcontext(policy) if isinstance(policy, torch.nn.Module) else policy()
         # In inference mode autocast would cast all weights again for each token.
         with opened as model, torch.no_grad(), evaluating(model), without_defaults(model):
             if self.cache is None or self.cache.model is not model:

@@ -29,7 +29,8 @@ from hf_credit.trainers.trust_region import (
 class Projection(Component):
     """Projects the policy of a trainer into a trust region around the old policy.
 
-    As a callback, this logs the policy's divergence after each logged update, which takes a forward pass of all rows.
+    As a callback, this logs the divergence KL(old policy || policy) after each logged update, in nats per token, which
+    takes a forward pass of all rows.
 
     Attributes:
         tops: the old policy's top tokens, as `old_tops` returns them, at the tokens in the loss, which
@@ -101,8 +102,9 @@ class Projection(Component):
         return scores.logprobs.masked_scatter(mask, result.logprobs.to(dtype)), further.to(dtype)
 
     @torch.no_grad()
-    def log_divergence(self) -> None:
-        """Logs KL(old policy || policy) after the last update, in nats per token."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not control.should_log:
+            return
         accelerator = self.trainer.accelerator
         sums = torch.zeros(4, dtype=torch.float64, device=accelerator.device)
         for batch in self.trainer.played_batches():
@@ -116,10 +118,6 @@ class Projection(Component):
         self.trainer.log_metric("trust_region/kl", total / max(tokens, 1))
         if action_tokens:
             self.trainer.log_metric("trust_region/kl_tool", total_of_actions / action_tokens)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if control.should_log:
-            self.log_divergence()
 
     on_epoch_end = on_step_end  # for logging_strategy="epoch"
 
