@@ -48,11 +48,13 @@ from hf_credit.rollouts import (
     Ending,
     Engine,
     EnvironmentInteraction,
+    Episode,
     Generation,
     Interaction,
     Ledger,
     LocalContext,
     Request,
+    RolloutRequest,
 )
 
 # Where a method's own numbers would play more than these tests need.
@@ -410,6 +412,24 @@ def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
     for value in credits.values():
         assert value == pytest.approx(0.0 if isinstance(value, float) else [0.0] * len(value), abs=1e-9)
+
+
+class Begun(LocalContext):
+    """A context that knows which requests it made, and plays no others."""
+
+    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        return super().begin({**row, "begun": instance}, instance, **settings)
+
+    def play(self, starts: Sequence[RolloutRequest[Any]], *args: Any, **kwargs: Any) -> list[Episode]:
+        assert all(start.state is not None or "begun" in start.task for start in starts)
+        return super().play(starts, *args, **kwargs)
+
+
+@EVERY_METHOD
+def test_its_context_says_where_the_episodes_of_a_task_begin(name: str, chat: Chat) -> None:
+    context = local(name, chat)
+    context.__class__ = Begun
+    assert play(name, context, tasks=2)[1].rollouts
 
 
 class Together(LocalContext):

@@ -117,7 +117,8 @@ class VisitedContexts(Options):
     replaying: ClassVar[bool] = True
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
-        starts = [RolloutRequest[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
+        begun = (context.begin(row, instance, scored=False) for instance, row in enumerate(rows))
+        starts = [start for start in begun for _ in range(self.references)]
         references = context.play(starts)
         say_whether_shared(context, self.common_random_numbers)
         fanout = (self.alternatives, self.replays)

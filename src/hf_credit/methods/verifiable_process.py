@@ -28,7 +28,7 @@ from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.methods.turns import Turns, score
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Verifiable Process Rewards for Agentic Reasoning", url="https://github.com/thu-nics/VPR")
@@ -155,7 +155,7 @@ class StateGroups:
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         step: Any = {"fanout": (self.size,), "most_steps": 1}
-        live = {instance: RolloutRequest[Any](task=row, **step) for instance, row in enumerate(rows)}
+        live = {instance: context.begin(row, instance, **step) for instance, row in enumerate(rows)}
         episodes: dict[int, Episode] = {}
         others: list[Rollout] = []
         for number in itertools.count():

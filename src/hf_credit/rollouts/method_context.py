@@ -67,6 +67,15 @@ class MethodContext(Protocol):
     @property
     def end_tokens(self) -> Collection[int]: ...
 
+    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        """Returns the request with which the episodes of a task row begin: the same for every call of this update.
+
+        Args:
+            row: the task row.
+            instance: its index among the task rows of this process.
+            settings: other fields of the request.
+        """
+
     def play(
         self,
         starts: Sequence[RolloutRequest[Any]],
@@ -159,6 +168,9 @@ class LocalContext:
         self._played_in = 0
         self.ledger = Ledger()
         self.metrics: dict[str, list[float]] = {}
+
+    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        return RolloutRequest(task=row, **settings)
 
     def play(
         self,
