@@ -42,7 +42,9 @@ from hf_credit.methods import METHODS, Credit, Method
 from hf_credit.methods.cvt import Constraints
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.oracles.auditing import Audit, Proposal
+from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
 from hf_credit.policies.micro import build_tokenizer
+from hf_credit.policies.scripted import later_start, walk
 from hf_credit.rollouts import (
     Chat,
     Ending,
@@ -56,6 +58,7 @@ from hf_credit.rollouts import (
     Request,
     RolloutRequest,
 )
+from hf_credit.rollouts.scripts import OraclePlayer
 
 # Where a method's own numbers would play more than these tests need.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -197,8 +200,8 @@ class Team(Interaction[Turns]):
     roles = ("thinker", "agent")
     removable = ("thinker",)
 
-    def __init__(self) -> None:
-        self.game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
+    def __init__(self, history: str = "current") -> None:
+        self.game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history, instructions=False)
 
     def start(self, task: Any, seed: int) -> Turns:
         first = self.game.start(task, seed)
@@ -257,7 +260,7 @@ class Player:
             result = "correct" if "result is correct" in shown else "wrong"
             text = json.dumps({"outcome": result, "shares": {"thinker": share, "agent": 1 - share}})
         elif self.draws.random() >= self.boom:
-            cells = "".join(re.findall(r"[.1-4]", "".join(re.findall(r"R[1-4] ((?:[.1-4] ?){4})", shown))))
+            cells = "".join(re.findall(r"[.1-4]", "".join(re.findall(r"R[1-4] ((?:[.1-4] ?){4})", shown)[-4:])))
             cell = cells.index(".")
             digit = self.digit(cells, cell) if self.draws.random() < self.right else self.draws.choice("1234")
             text = f"<action>fill {cell // 4 + 1} {cell % 4 + 1} {digit}</action>"
@@ -430,6 +433,28 @@ def test_its_context_says_where_the_episodes_of_a_task_begin(name: str, chat: Ch
     context = local(name, chat)
     context.__class__ = Begun
     assert play(name, context, tasks=2)[1].rollouts
+
+
+@pytest.mark.parametrize("history", ["current", "append"])
+@EVERY_METHOD
+def test_episodes_that_begin_later_are_credited_from_there(name: str, history: str, chat: Chat) -> None:
+    context = local(name, chat)
+    context.engine = context.engine.of(Team(history) if name in NEED_A_TEAM else Uneven(4, history))
+    context.interaction = context.engine.interaction
+    context.frozen = context.engine
+    task, rows = context.interaction, [{"seed": seed} for seed in range(2)]
+    fill = OraclePlayer(make("sudoku", size=4, blanks=4), SudokuConstraintsOracle(), 1.0)
+    walked = [walk(task, lambda state, *rest: fill(game_of(state), *rest), RolloutRequest(task=row)) for row in rows]
+    context.starts = {place: later_start(task, chat, one, 1) for place, one in enumerate(walked)}
+    method = made(name).bind(task)
+    collected = method.collector(rows, context, method.memory)
+    assert {min(one.step for one in episode.decisions) for episode in collected.episodes} == {1}
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
+    assert any(value != 0 for value in credits.values())
+
+
+def game_of(state: Any) -> Any:
+    return getattr(state, "now", state)
 
 
 class Together(LocalContext):

@@ -27,6 +27,7 @@ class Rollout:
         instance: the index of its task among the task rows of this process.
         trained: whether its decisions may be trained on. If not, it serves for comparison.
         counted: whether it counts in `reward` and the other metrics of episodes, if it is trained.
+        later: whether it began at a later state of its task, so that its outcome counts apart.
         kind: `"policy"`, or another kind of the method, such as `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or is an alternative to; empty if there is none.
         extras: by name, data of a collector for its own method.
@@ -36,6 +37,7 @@ class Rollout:
     instance: int
     trained: bool = True
     counted: bool = True
+    later: bool = False
     kind: str = "policy"
     source: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -172,7 +172,13 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
     for later in context.play(starts):
         rollout, index = origins[later.start]
         before = rollout.episode.decisions[:index]
-        episode = replace(later, decisions=(*before, *later.decisions), prefix_length=index, start=rollout.instance)
+        episode = replace(
+            later,
+            decisions=(*before, *later.decisions),
+            prefix_length=index,
+            start=rollout.instance,
+            threads=rollout.episode.threads,
+        )
         source = rollout.episode.decisions[index].id
         forks.append(Rollout(episode=episode, instance=rollout.instance, kind=FORK, source=source))
     return forks

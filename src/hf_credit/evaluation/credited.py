@@ -106,6 +106,7 @@ class CreditedEpisode:
         update: the number of its update, from 1; 0 outside training.
         instance: the index of its task in the update.
         decisions_left_out: the number of omitted decisions.
+        begun: the number of steps before it, above 0 if it began at a later state of its task.
         state: its first state as text, from which it can be played again; empty if it is not known.
         chosen: why this episode of its update was kept; empty if all were.
     """
@@ -118,6 +119,7 @@ class CreditedEpisode:
     update: Number = 0
     instance: Number = 0
     decisions_left_out: Number = 0
+    begun: Number = 0
     state: str = ""
     chosen: str = ""
 
@@ -207,6 +209,7 @@ def credited_episode(
         ending=str(episode.ending),
         error=episode.error,
         metrics=dict(episode.metrics),
+        begun=episode.steps_before,
         state=_first_state(interaction, episode),
         **facts,
     )

@@ -64,9 +64,12 @@ class TurnGroup(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         turn_rewards = self.rewards(collected)
-        return _credit(collected, turn_rewards, self._advantages(turn_rewards, context))
+        return _credit(collected, turn_rewards, self._advantages(collected.episodes, turn_rewards, context))
 
-    def _advantages(self, turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
+    def _advantages(self, episodes: Sequence[Episode], turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
+        # A turn is compared with those after as many steps, wherever their episodes began.
+        before = [episode.steps_before for episode in episodes]
+        turn_rewards = [[*[None] * steps, *own] for steps, own in zip(before, turn_rewards, strict=True)]
         rows, local = base.all_gather_with_slice(turn_rewards, context)
         rewards, active = pad_to_matrix(rows)
         known = rewards[active & ~rewards.isnan()]
@@ -75,7 +78,9 @@ class TurnGroup(Options):
             context.log("process_reward/std", known.std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
         unknown = returns.isnan()
-        return turn_group_advantages(returns, active & ~unknown, self.min_active).masked_fill(unknown, math.nan)[local]
+        found = turn_group_advantages(returns, active & ~unknown, self.min_active).masked_fill(unknown, math.nan)
+        own = [row.roll(-steps) for row, steps in zip(found[local], before, strict=True)]
+        return torch.stack(own) if own else found[local]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +107,8 @@ class ValueDifferences(TurnGroup):
         return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        advantages = self._advantages(self.rewards(collected), context)
-        return Credit(decisions=Turns(collected, base.without_errors(collected)).credit(advantages))
+        played = Turns(collected, base.without_errors(collected))
+        return Credit(decisions=played.credit(self._advantages(played.episodes, self.rewards(collected), context)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +173,16 @@ class StateGroups:
             for instance, replies in groups.items():
                 chosen = self._chosen(replies, context.draws("commit", instance, number))
                 before = episodes[instance].decisions if instance in episodes else ()
+                threads = (episodes.get(instance) or chosen).threads
                 for one in replies:
-                    whole = replace(one, decisions=(*before, *one.decisions), branch=(), start=instance, num_leaves=1)
+                    whole = replace(
+                        one,
+                        decisions=(*before, *one.decisions),
+                        branch=(),
+                        start=instance,
+                        num_leaves=1,
+                        threads=threads,
+                    )
                     if one is chosen:
                         episodes[instance] = whole
                     elif one.decisions and chosen.decisions:

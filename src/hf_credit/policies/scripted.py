@@ -14,7 +14,17 @@ from typing import Any
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find
-from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
+from hf_credit.rollouts import (
+    Chat,
+    Decision,
+    Ending,
+    Episode,
+    Interaction,
+    Request,
+    RolloutRequest,
+    continued,
+    decision_rows,
+)
 from hf_credit.rollouts.capabilities import Learned, Oracled, Scripted
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script
@@ -43,6 +53,25 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
         steps.append((state, requests, replies))
         state = interaction.advance(state, replies)
     return steps, state
+
+
+def walk_again(interaction: Interaction[Any], replies: Sequence[str], start: RolloutRequest[Any]) -> Walk:
+    """Plays recorded replies.
+
+    Raises:
+        ValueError: the episode goes on after the last one, or ends before.
+    """
+    left = list(reversed(replies))
+
+    def reply(*_: Any) -> str:
+        if not left:
+            raise ValueError("it goes on after the last reply")
+        return left.pop()
+
+    walked = walk(interaction, reply, start)
+    if left:
+        raise ValueError("it ends before the last reply")
+    return walked
 
 
 def walks(
@@ -91,6 +120,27 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
 
 def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode:
     """A walk as an episode, as an `Engine` records that of a policy with the same replies."""
+    final = walked[1]
+    return Episode(
+        decisions=_decisions(interaction, chat, walked),
+        outcome=interaction.outcome(final),
+        ending=interaction.ending(final),
+        metrics=interaction.metrics(final),
+    )
+
+
+def later_start(interaction: Interaction[Any], chat: Chat, walked: Walk, step: int) -> RolloutRequest[Any]:
+    """Returns the request that begins before a step of a walk, with the conversations so far.
+
+    Args:
+        step: the number of steps before it, at least 1 and less than all.
+    """
+    steps, state = walked[0][:step], walked[0][step][0]
+    seen = _decisions(interaction, chat, (steps, state))
+    return continued(interaction, Episode(decisions=seen, outcome=math.nan, ending=Ending.CUT, final_state=state))
+
+
+def _decisions(interaction: Interaction[Any], chat: Chat, walked: Walk) -> tuple[Decision, ...]:
     steps, final = walked
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
@@ -117,12 +167,7 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
                     observed=request.role in untrained,
                 )
             )
-    return Episode(
-        decisions=tuple(decisions),
-        outcome=interaction.outcome(final),
-        ending=interaction.ending(final),
-        metrics=interaction.metrics(final),
-    )
+    return tuple(decisions)
 
 
 IGNORED = -100
@@ -229,6 +274,12 @@ def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
 def success_of(episode: Episode) -> float:
     """Returns the metric `success` of an episode, or its outcome if the task has no such metric."""
     return float(episode.metrics.get("success", episode.outcome))
+
+
+def success_in(interaction: Interaction[Any], state: Any) -> float:
+    """Returns the success of an episode that ended in a state, as `success_of`."""
+    metrics = interaction.metrics(state)
+    return float(metrics["success"] if "success" in metrics else interaction.outcome(state))
 
 
 def select(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from hf_credit.environments.randomness import stream
@@ -139,6 +139,7 @@ class LocalContext:
 
     Attributes:
         ledger: the cost so far.
+        starts: the requests of task rows that begin at a later state in this update, by instance.
         metrics: the metrics so far, by name.
         update: the number of the collection; a caller with several increments it.
     """
@@ -168,9 +169,10 @@ class LocalContext:
         self._played_in = 0
         self.ledger = Ledger()
         self.metrics: dict[str, list[float]] = {}
+        self.starts: Mapping[int, RolloutRequest[Any]] = {}
 
     def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
-        return RolloutRequest(task=row, **settings)
+        return replace(self.starts.get(instance) or RolloutRequest(task=row), **settings)
 
     def play(
         self,

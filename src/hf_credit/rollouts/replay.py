@@ -94,7 +94,8 @@ def replay_from(
             "count from 0."
         )
     decision = episode.decisions[index]
-    threads = _threads(interaction, [one for one in episode.decisions[:index] if not one.in_step_of(decision)])
+    earlier = [one for one in episode.decisions[:index] if not one.in_step_of(decision)]
+    threads = _threads(interaction, episode, earlier)
     request = _request(interaction, decision)
     if chat.context(request.messages, threads.get(decision.event), request.tools) != decision.context_ids:
         raise ValueError(
@@ -127,17 +128,17 @@ def continued(
     """
     return RolloutRequest(
         state=episode.final_state,
-        threads=_threads(interaction, episode.decisions),
+        threads=_threads(interaction, episode, episode.decisions),
         step=(episode.decisions[-1].step or 0) + 1,
         fanout=fanout,
         most_steps=most_steps,
     )
 
 
-def _threads(interaction: Interaction[Any], decisions: Sequence[Decision]) -> dict[str, Thread]:
-    """The conversation after the last of the decisions of each event type."""
+def _threads(interaction: Interaction[Any], episode: Episode, decisions: Sequence[Decision]) -> dict[str, Thread]:
+    """The conversation after the last of these first decisions of each event type."""
     last = {one.event: one for one in decisions}
-    return {
+    return dict(episode.threads) | {
         event: Thread.after(_request(interaction, one), one.action_text, one.context_ids + one.action_ids)
         for event, one in last.items()
     }

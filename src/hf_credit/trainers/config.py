@@ -102,6 +102,10 @@ class RunSettings:
         cut: `"hard"` stops the episode, `"soft"` asks for the answer, `"mask"` plays on without loss. As for
             `hf_credit.methods.t3.Truncated`.
         train_stalled: whether replies that stalled are trained on.
+        starts: where training episodes begin, if success is rare: late in known successful walks at first, and earlier
+            as they succeed. `"oracle"`: walks of the task's oracle or scripted player; `"own"`: successes of this run;
+            or a file of recorded episodes. As for `hf_credit.trainers.starts`; `None` is every task's first state.
+        starts_success: success of episodes that begin later, above which they begin earlier; in (0, 1).
         role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
             `None` all roles share one policy.
         role_schedule: roles that learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
@@ -128,6 +132,8 @@ class RunSettings:
     truncation_options: dict | str | None = None
     cut: str = "hard"
     train_stalled: bool = True
+    starts: str | None = None
+    starts_success: float = 0.35
     role_adapters: list[str] | None = None
     role_schedule: str = "synchronous"
     switch_every: int = 10
@@ -157,6 +163,9 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None or name not in _OR_NONE:
                 whole_number(name, value, _LEAST[name])
+        finite_number("starts_success", self.starts_success, above=0, below=1)
+        if self.starts is None and self.starts_success != RunSettings.starts_success:
+            raise ValueError(f"starts_success needs starts, got {self.starts_success} without; set both.")
         self.sampling()
         self.critic_config()
         self.parts()
@@ -191,6 +200,14 @@ class RunSettings:
             ValueError: the method does not take one of them.
         """
         return composed(method, **self.parts())
+
+    def begin_later(self) -> Any:
+        """Makes the `Starts` of an Interaction and a chat; `None` where episodes begin at first states."""
+        if self.starts is None:
+            return None
+        from hf_credit.trainers.starts import Starts
+
+        return partial(Starts, self.starts, self.starts_success)
 
     def sampling(self) -> Sampling:
         """The sampling of replies, as the spec beside the policy records it."""

@@ -90,6 +90,8 @@ class CreditTrainer(EpisodeTrainer):
         self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
             self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
+        make_starts = args.begin_later()
+        self.starts: Any = None if make_starts is None else make_starts(interaction, self.chat)
         self.critics: Any = {}
         self.frozen: Any = None
         if self.method.critics:
@@ -107,13 +109,19 @@ class CreditTrainer(EpisodeTrainer):
 
     def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
         if not self.model.training:
-            self.evaluation_context.update = self.updates_collected
+            self.evaluation_context.update, self.evaluation_context.starts = self.updates_collected, {}
             return self.method.evaluation(rows, self.evaluation_context, self.memory)
         if self.frozen is not None:
             self.frozen.before_update(self.updates_collected)
         self.updates_collected += 1
         self.context.update = self.updates_collected
-        return self.method.collector(rows, self.context, self.memory)
+        if self.starts is None:
+            return self.method.collector(rows, self.context, self.memory)
+        starts = self.starts.drawn(rows, self.context)
+        collected = self.method.collector(rows, self.context, self.memory)
+        collected, news = self.starts.seen(starts, rows, collected, self.context)
+        self.starts.learn(self.context.gather([news]))
+        return collected
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if not self.model.training:
@@ -177,9 +185,12 @@ class CreditTrainer(EpisodeTrainer):
             **super().checkpoint_state(),
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
+            **({} if self.starts is None else {"starts": self.starts.state()}),
         }
 
     def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
         super().load_checkpoint_state(state, same)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
+        if self.starts is not None:
+            self.starts.load_state(state["starts"])

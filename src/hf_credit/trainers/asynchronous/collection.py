@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hf_credit.collectors import RolloutBatch
@@ -86,6 +86,7 @@ class CollectionContext(KeepingContext):
     def __init__(self, worker: Any, engine: Engine[Any], number: int) -> None:
         super().__init__(engine, seed=worker.seed, end_tokens=worker.end_tokens)
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
+        self.news: Any = None  # of `Starts`
 
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """The present predictions of a critic. While the collection is played, the trainer gives them when it draws
@@ -126,6 +127,7 @@ class UnderWay:
         tasks: the positions of its tasks.
         memory: the method's, which its collector reads.
         known: the replies so far.
+        starts: where the episodes of each task begin, once they are drawn; empty if at their first states.
         collected: its rollouts and context, once all are played.
         seen: time of the last progress, in seconds of the monotonic clock.
     """
@@ -134,6 +136,7 @@ class UnderWay:
     tasks: tuple[int, ...]
     memory: Any = None
     known: dict[Place, Known] = field(default_factory=dict)
+    starts: Sequence[Any] = ()
     collected: tuple[RolloutBatch, CollectionContext] | None = None
     begun: float = 0.0
     seen: float = 0.0
@@ -144,4 +147,6 @@ class UnderWay:
     def state(self) -> dict[str, Any]:
         """Plain values, without rollouts."""
         known = [[*place, *reply] for place, reply in self.known.items()]
-        return {"number": self.number, "tasks": list(self.tasks), "memory": to_plain(self.memory), "known": known}
+        starts = [asdict(one) for one in self.starts]
+        values = {"number": self.number, "tasks": list(self.tasks), "memory": to_plain(self.memory), "known": known}
+        return {**values, "starts": starts}

@@ -168,6 +168,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                 mask_truncated_completions=args.mask_truncated_completions,
                 shuffle=args.shuffle_dataset,
                 seed=args.seed,
+                starts=args.begin_later(),
             )
         if weight_transfer is None and args.weight_transfer == "folder":
             weight_transfer = FolderTransfer(self.server, args.folder_of_weights)

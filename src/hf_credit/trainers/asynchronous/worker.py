@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -93,6 +93,7 @@ class Worker:
         mask_truncated_completions: whether replies without an end token are left out of the loss.
         shuffle: whether each pass over the tasks has a new order.
         seed: of the order of tasks and of all random draws.
+        starts: makes the `hf_credit.trainers.starts.Starts` of the Interaction and the chat; `None` for first states.
 
     Attributes:
         engine: plays, with the sampler of each collection in turn.
@@ -119,6 +120,7 @@ class Worker:
     mask_truncated_completions: bool = False
     shuffle: bool = True
     seed: int = 0
+    starts: Callable[[Interaction[Any], Chat], Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
@@ -145,6 +147,7 @@ class Worker:
             max_context_tokens=self.max_context_tokens,
             lock=self._running,
         )
+        self.curriculum = None if self.starts is None else self.starts(self.interaction, self.chat)
         self.end_tokens = self.chat.end_tokens if self.end_tokens is None else self.end_tokens
         self.collections: queue.Queue[Collection | Question | Exception] = queue.Queue()
         self.rollout_buffer: queue.Queue[Any] = self.collections
@@ -257,6 +260,7 @@ class Worker:
                 "memory": to_plain(self.memory),
                 "ledger": self.ledger.to_dict(),
                 "version": self.version,
+                **({} if self.curriculum is None else {"starts": self.curriculum.state()}),
             }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -270,10 +274,13 @@ class Worker:
                 tasks=tuple(one["tasks"]),
                 memory=from_plain(one["memory"], like),
                 known={Place(*reply[:4]): Known(*reply[4:]) for reply in one["known"]},
+                starts=[] if self.curriculum is None else self.curriculum.read(one["starts"]),
             )
             for one in state["under_way"]
         )
         self.memory = from_plain(state["memory"], like)
+        if self.curriculum is not None:
+            self.curriculum.load_state(state["starts"])
         self.ledger = Ledger(**state["ledger"])
         self.version = state["version"]
         for one in state["finished"]:
@@ -355,13 +362,27 @@ class Worker:
         engine.generate = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
         context = CollectionContext(self, engine, one.number)
         rows = [self._row(place) for place in one.tasks]
+        if self.curriculum is not None:
+            self._begin(one, rows, context)
         collected = self.method.collector(rows, context, one.memory)
+        if self.curriculum is not None:
+            collected, context.news = self.curriculum.seen(one.starts, rows, collected, context)
         refuse_total_failure(collected.episodes)
         context.metrics.setdefault("time/rollouts", []).append(time.monotonic() - one.begun)
         with self._changing:
             one.collected = (collected, context)
         while (ready := self._ready(one)) is not None:
             self._finish(ready)
+
+    def _begin(self, one: UnderWay, rows: Sequence[Mapping[str, Any]], context: CollectionContext) -> None:
+        """Draws where the episodes of a collection begin, or restores what was drawn before a restart."""
+        assert self.curriculum is not None
+        if one.starts:
+            self.curriculum.restore(rows, one.starts, context)
+            return
+        starts = self.curriculum.drawn(rows, context)
+        with self._changing:
+            one.starts = starts
 
     def _ready(self, one: UnderWay) -> UnderWay | None:
         """A collection that can be credited: the one just played or, for a method with memory, the oldest."""
@@ -405,7 +426,7 @@ class Worker:
             for row in decision_rows(episode.decisions, own)
         ]
         summaries = [
-            summarise(rollout.episode, own, self.end_tokens)
+            summarise(rollout.episode, own, self.end_tokens, rollout.later)
             for rollout, own in zip(collected.trained, advantages, strict=True)
             if rollout.counted
         ]
@@ -425,6 +446,8 @@ class Worker:
         )
         with self._changing:
             self.memory = credit.memory
+            if self.curriculum is not None:
+                self.curriculum.learn([context.news])
             self.ledger += context.ledger
             self._under_way.pop(one.number, None)
             self._finished[one.number] = collection, one.tasks
