@@ -136,9 +136,12 @@ class Starts:
     def drawn(self, rows: Sequence[Mapping[str, Any]], context: LocalContext) -> list[Start]:
         """Draws where the task rows of this process begin, and tells the context."""
         archived = [one for one in self.walks.values() if self._is_open(one.key) and self._is_fresh(one)]
-        archived = context.draws("starts").sample(archived, min(len(archived), len(rows)))
+        draws = context.draws("starts")
+        archived = draws.sample(archived, min(len(archived), len(rows)))
         wanted: dict[int, tuple[str, KnownWalk | None]] = {}
-        shares = [context.draws("starts", place).random() for place in range(len(rows))]
+        # Each uniform in [0, 1), and spread evenly: of four rows one begins at its first state.
+        offset = draws.random()
+        shares = [(number + offset) / len(rows) for number in draws.sample(range(len(rows)), len(rows))]
         for place, row in enumerate(rows):
             if shares[place] < FIRST:
                 continue
@@ -153,7 +156,7 @@ class Starts:
             # A walk of another task than the row's is no first state of the row.
             left = min(int(self.horizons.get(key, self.horizon)), len(steps) - (known is not None))
             if left > 0 and shares[place] >= FIRST + AT_HORIZON:
-                left = context.draws("starts", place, "before the end").randint(1, left)
+                left = draws.randint(1, left)
             starts[place] = Start(
                 key=key,
                 walk=known or KnownWalk(replies=tuple(reply for *_, replies in steps for reply in replies)),
