@@ -220,6 +220,13 @@ class Team(Interaction[Turns]):
     def outcome(self, state: Turns) -> float:
         return sum(place * ord(cell) for place, cell in enumerate(state.now.world.cells, 1)) % 5 / 4
 
+    def metrics(self, state: Turns) -> dict[str, float]:
+        return {"success": float(not state.left)}
+
+    def scripted_player(self, quality: float) -> Any:
+        player = self.game.scripted_player(quality)
+        return lambda state, *asked: player(state.now, *asked)
+
     def without(self, state: Turns, role: str) -> Turns:
         return replace(state, now=state.origin, left=("agent",))
 
@@ -611,7 +618,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
         keep = KeepGradients(saved)
         trainer: Any = CreditTrainer(
             str(policy),
-            task_of(name, max_turns=2, history="append" if grows else "current"),
+            task_of(name, changed.pop("max_turns", 2), "append" if grows else "current"),
             CreditConfig(**{**values, **changed}),
             Dataset.from_list([{"seed": seed} for seed in range(8)]),
             method=made(name),
@@ -643,3 +650,13 @@ def test_training_does_not_depend_on_the_layout_and_resumes_exactly(
     scale = max(float(gradient.abs().max()) for gradient in first.values())
     for parameter, gradient in first.items():
         torch.testing.assert_close(apart[parameter], gradient, rtol=1e-3, atol=1e-5 * scale, msg=parameter)
+
+
+@EVERY_METHOD
+def test_it_trains_on_episodes_that_begin_later(name: str, trained: Callable[..., Any]) -> None:
+    trainer = trained(name, max_steps=1, starts="oracle", max_turns=4)
+    logged = trainer.state.log_history[0]
+    assert 0 < logged["starts/later"] < 1
+    assert logged["starts/horizon"] == 1.0
+    assert trainer.starts.horizons
+    assert all(gradient.isfinite().all() for gradient in trainer.kept[0].values())
