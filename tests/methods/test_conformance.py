@@ -44,7 +44,7 @@ from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
 from hf_credit.policies.micro import build_tokenizer
-from hf_credit.policies.scripted import later_start, walk
+from hf_credit.policies.scripted import recorded, walk
 from hf_credit.rollouts import (
     Chat,
     Ending,
@@ -58,6 +58,7 @@ from hf_credit.rollouts import (
     Request,
     RolloutRequest,
 )
+from hf_credit.rollouts.replay import begun_later
 from hf_credit.rollouts.scripts import OraclePlayer
 
 # Where a method's own numbers would play more than these tests need.
@@ -452,7 +453,7 @@ def test_episodes_that_begin_later_are_credited_from_there(name: str, history: s
     task, rows = context.interaction, [{"seed": seed} for seed in range(2)]
     fill = OraclePlayer(make("sudoku", size=4, blanks=4), SudokuConstraintsOracle(), 1.0)
     walked = [walk(task, lambda state, *rest: fill(game_of(state), *rest), RolloutRequest(task=row)) for row in rows]
-    context.starts = {place: later_start(task, chat, one, 1) for place, one in enumerate(walked)}
+    context.starts = {place: begun_later(task, recorded(task, chat, one), 1) for place, one in enumerate(walked)}
     method = made(name).bind(task)
     collected = method.collector(rows, context, method.memory)
     assert {min(one.step for one in episode.decisions) for episode in collected.episodes} == {1}

@@ -6,8 +6,8 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import credited_episode
 from hf_credit.loading import load_tokenizer
 from hf_credit.methods.base import weighted
-from hf_credit.policies.scripted import player_of, recorded, success_in, walk, walk_again
+from hf_credit.policies.scripted import player_of, recorded, success_of, walk, walk_again
 from hf_credit.rollouts import (
     Chat,
     Engine,
@@ -37,7 +37,7 @@ from hf_credit.rollouts import (
     Verdict,
     replay_from,
 )
-from hf_credit.trainers.starts import AT_HORIZON, FIRST, KnownWalk, News, Start, Starts
+from hf_credit.trainers.starts import Start, Starts
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,24 @@ def rows(number: int, length: int = 8) -> list[dict[str, int]]:
     return [{"length": length, "seed": seed} for seed in range(number)]
 
 
+def begun(starts: Starts, tasks: Any, context: LocalContext) -> list[Start]:
+    """Where the next update begins, for each row."""
+    return places(starts, tasks, starts.drawn(tasks, context), context)
+
+
 def updated(starts: Starts, context: LocalContext, tasks: Any, method: Any) -> tuple[list[Start], RolloutBatch]:
     """An update: what began where, and its rollouts."""
     drawn = starts.drawn(tasks, context)
-    collected, news = starts.seen(drawn, tasks, method.collector(tasks, context, method.memory), context)
+    collected, news = starts.played(drawn, tasks, context, method.collector, method.memory)
     starts.learn([news])
     context.update += 1
-    return drawn, collected
+    return places(starts, tasks, drawn, context), collected
+
+
+def places(starts: Starts, tasks: Any, drawn: Mapping[int, Start], context: LocalContext) -> list[Start]:
+    """The start of each row, with its place in the walk."""
+    placed = starts._placed(tasks, drawn, context)
+    return [placed.get(place, Start()) for place in range(len(tasks))]
 
 
 # The draws
@@ -116,10 +127,9 @@ def test_a_quarter_begins_first_half_at_the_horizon_and_the_others_uniformly_bef
     left = Counter[int]()
     for update in range(1, 21):
         context.update = update
-        left.update(one.left for one in starts.drawn(rows(50, 5), context))
+        left.update(one.left for one in begun(starts, rows(50, 5), context))
     shares = {number: count / 1000 for number, count in left.items()}
-    rest = (1 - FIRST - AT_HORIZON) / 4
-    expected = {0: FIRST, 1: rest, 2: rest, 3: rest, 4: AT_HORIZON + rest}
+    expected = {0: 1 / 4, 1: 1 / 16, 2: 1 / 16, 3: 1 / 16, 4: 1 / 2 + 1 / 16}
     assert shares == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 1000))
 
 
@@ -129,10 +139,10 @@ def test_all_episodes_of_a_row_begin_at_one_state_of_its_walk(chat: Any) -> None
     drawn, collected = updated(starts, context, rows(16), methods.make("rloo", group_size=3))
     for rollout in collected.rollouts:
         start = drawn[rollout.instance]
-        begun = start.length - start.left if start.left else 0
-        assert [one.step for one in rollout.episode.decisions] == list(range(begun, 8))
-        assert rollout.episode.decisions[0].state.made == begun
-        assert rollout.later == (begun > 0)
+        first = start.length - start.left if start.left else 0
+        assert [one.step for one in rollout.episode.decisions] == list(range(first, 8))
+        assert rollout.episode.decisions[0].state.made == first
+        assert rollout.later == (first > 0)
     assert {rollout.later for rollout in collected.rollouts} == {False, True}
 
 
@@ -154,14 +164,14 @@ def test_the_expected_gradient_is_that_of_the_value_of_the_start_distribution(le
     method, tasks = methods.make("rloo", group_size=2), rows(5, length)
     starts = Starts("oracle", 0.35, Chain(), chat)
     starts.horizon = 3.0
-    drawn = starts.drawn(tasks, context_of(Chain(), chat))
+    drawn = begun(starts, tasks, context_of(Chain(), chat))
     assert len({one.left for one in drawn}) > 1
     expected = torch.zeros(length, dtype=torch.float64)
     for place, start in enumerate(drawn):
-        begun = start.length - start.left if start.left else 0
-        for until in itertools.product(range(begun, length + 1), repeat=2):  # where each of the two episodes errs
+        first = start.length - start.left if start.left else 0
+        for until in itertools.product(range(first, length + 1), repeat=2):  # where each of the two episodes errs
             context = context_of(Chain(), chat, Says(chat, until))
-            starts.restore(tasks, drawn, context)
+            begun(starts, tasks, context)
             context.starts = {0: context.starts[place]} if place in context.starts else {}
             collected = method.collector(tasks[place : place + 1], context, method.memory)
             assert [one.final_state.made for one in collected.episodes] == list(until)
@@ -231,11 +241,10 @@ def test_it_moves_back_where_success_is_too_low_and_stays_at_least_one(chat: Any
 def test_a_task_that_returns_has_a_horizon_of_its_own(chat: Any) -> None:
     starts, context = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat)
     easy, hard = {"length": 8, "seed": 0}, {"length": 8, "seed": 1}
-    starts.learn([News(begun=[], walks=[])])
     for _ in range(30):
         drawn = starts.drawn([easy, hard], context)
-        results = zip(drawn, (1.0, 0.0), strict=True)
-        starts.learn([News(begun=[(one, won) for one, won in results if one.key and one.at_horizon], walks=[])])
+        results = [(starts._placed([easy, hard], drawn, context)[place], 1.0 - place) for place in drawn]
+        starts.learn([(results, [])])
         context.update += 1
     of_easy, of_hard = (starts.horizons[key] for key in sorted(starts.horizons, key=starts.horizons.get, reverse=True))
     assert (of_easy, of_hard) == (math.inf, 1.0)
@@ -252,20 +261,24 @@ def test_own_successes_are_begun_in_and_few_do_not_come_again_and_again(chat: An
     assert not any(one.later for one in collected.rollouts)
     assert [one.replies for one in starts.walks.values()] == [("1",) * 8] * 4
     context.engine.generate.until = [0]  # type: ignore[union-attr]
-    begun = Counter[str]()
+    came = Counter[str]()
     for _ in range(60):
         drawn, collected = updated(starts, context, rows(8), methods.make("outcome_reward"))
-        begun.update(one.key for one in drawn if one.key)
+        came.update(one.key for one in drawn if one.left)
         assert all(one.episode.decisions[0].state.made > 0 for one in collected.rollouts if one.later)
-    assert set(begun.values()) == {8}
-    assert len(begun) == 4
+    assert sorted(came.values()) == [8] * 4
+    assert not starts.walks
 
 
 def test_the_archive_keeps_the_newest_within_its_size(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hf_credit.trainers.starts._MOST_WALKS", 3)
+    monkeypatch.setattr("hf_credit.trainers.starts._MOST_CHARACTERS", 3 * 8)
     starts, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
     updated(starts, context, rows(5), methods.make("outcome_reward"))
     assert [one.row for one in starts.walks.values()] == [f'{{"length": 8, "seed": {seed}}}' for seed in (2, 3, 4)]
+
+
+def sudoku() -> EnvironmentInteraction:
+    return EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
 
 
 def recorded_in(path: Path, task: Any, chat: Any, right: bool) -> Any:
@@ -280,12 +293,12 @@ def recorded_in(path: Path, task: Any, chat: Any, right: bool) -> Any:
 
 
 def test_a_file_of_recorded_episodes_is_begun_in(tmp_path: Path, chat: Any) -> None:
-    task = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
+    task = sudoku()
     path = tmp_path / "episodes.jsonl"
     episode = recorded_in(path, task, chat, right=True)
     starts, context = Starts(str(path), 0.35, task, chat), context_of(task, chat)
-    drawn = starts.drawn([{"seed": seed} for seed in range(8)], context)
-    assert [one.left for one in drawn if one.key] == [1]
+    drawn = begun(starts, [{"seed": seed} for seed in range(8)], context)
+    assert [one.left for one in drawn if one.left] == [1]
     (request,) = context.starts.values()
     assert request.state.world == episode.decisions[3].state.world
     recorded_in(path, task, chat, right=False)
@@ -294,25 +307,28 @@ def test_a_file_of_recorded_episodes_is_begun_in(tmp_path: Path, chat: Any) -> N
 
 
 def test_recorded_actions_of_a_program_are_refused(tmp_path: Path, chat: Any) -> None:
-    with pytest.raises(ValueError, match="starts must not play recorded actions again"):
-        Starts(str(tmp_path / "episodes.jsonl"), 0.35, collaboration("agent", agent="agent_shop:shop"), chat)
+    recorded_in(path := tmp_path / "episodes.jsonl", sudoku(), chat, right=True)
+    with pytest.raises(ValueError, match="recorded actions must not act outside of this process"):
+        Starts(str(path), 0.35, collaboration("agent", agent="agent_shop:shop"), chat)
 
 
 def test_where_a_walk_fails_or_diverges_it_is_counted_and_the_task_begins_at_its_first_state(chat: Any) -> None:
     starts, context = Starts("oracle", 0.35, Chain(player="0"), chat), context_of(Chain(), chat)
-    drawn, collected = updated(starts, context, rows(8), methods.make("outcome_reward"))
+    _, collected = updated(starts, context, rows(8), methods.make("outcome_reward"))
     assert not any(one.later for one in collected.rollouts)
-    tried = sum(bool(one.key) for one in drawn)
-    assert tried > 0
     assert context.metrics["starts/failed"] == [1.0]
-    assert sum(value == math.inf for value in starts.horizons.values()) == tried
+    assert not starts.horizons
 
     own, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
     updated(own, context, rows(4), methods.make("outcome_reward"))
     own.walks = {key: replace(one, replies=("1", "0")) for key, one in own.walks.items()}
+    begun(own, rows(8), context)
+    tried = len(own.drawn(rows(8), context))
+    context.engine.generate.until = [0]  # type: ignore[union-attr]
     _, collected = updated(own, context, rows(8), methods.make("outcome_reward"))
     assert not any(one.later for one in collected.rollouts)
     assert context.metrics["starts/failed"][-1] == 1.0
+    assert len(own.walks) == 4 - tried
 
 
 def test_a_program_begins_later(shop_policy: Path) -> None:
@@ -321,13 +337,13 @@ def test_a_program_begins_later(shop_policy: Path) -> None:
     starts, context = Starts("own", 0.35, shop, chat), context_of(shop, chat)
     opened = marked(write_call("open", {"box": "a"}))
     try:
-        known = [KnownWalk(replies=(opened, box), row=json.dumps(row)) for row in ROWS for box in "ab"]
-        worth = [success_in(shop, walk_again(shop, one.replies, request_of(one))[1]) for one in known]
+        known = [Start(replies=(opened, box), row=json.dumps(row)) for row in ROWS for box in "ab"]
+        worth = [success_of(recorded(shop, chat, walk_again(shop, one.replies, request_of(one)))) for one in known]
         right = known[worth.index(1.0)]
-        starts.learn([News(begun=[], walks=[right])])
-        drawn = starts.drawn(ROWS * 4, context)
+        starts.learn([([], [right])])
+        drawn = begun(starts, ROWS * 4, context)
         (place,) = context.starts
-        assert (drawn[place].walk, drawn[place].left, context.starts[place].step) == (right, 1, 1)
+        assert (drawn[place].replies, drawn[place].left, context.starts[place].step) == (right.replies, 1, 1)
         context.engine.generate = lambda contexts: [Generation(ids=chat.reply_ids(right.replies[1]))] * len(contexts)  # type: ignore[union-attr]
         collected = methods.make("rloo", group_size=2).collector(ROWS * 4, context, None)
         assert [len(one.decisions) for one in collected.episodes if one.start == place] == [1, 1]
@@ -336,7 +352,7 @@ def test_a_program_begins_later(shop_policy: Path) -> None:
         shop.close()
 
 
-def request_of(known: KnownWalk) -> RolloutRequest[Any]:
+def request_of(known: Start) -> RolloutRequest[Any]:
     return RolloutRequest(task=json.loads(known.row))
 
 
@@ -347,8 +363,7 @@ def test_a_collaboration_begins_later_and_is_replayed_exactly(chat: Any) -> None
     relay = collaboration("relay")
     starts, context = Starts("oracle", 0.35, relay, chat), context_of(relay, chat, says_one)
     tasks = [dict(row) for row in relay.tasks("train", 8)]
-    drawn = starts.drawn(tasks, context)
-    assert any(0 < one.left < one.length for one in drawn)
+    assert any(0 < one.left < one.length for one in begun(starts, tasks, context))
     method = methods.make("rloo", group_size=2)
     collected = method.collector(tasks, context, None)
     for rollout in collected.rollouts:
@@ -369,7 +384,7 @@ def test_two_processes_agree_on_every_horizon_and_walk(chat: Any) -> None:
         for process, (starts, context) in enumerate(zip(of_process, contexts, strict=True)):
             tasks = [{"length": 8, "seed": 100 * update + 10 * process + place} for place in range(4)]
             drawn = starts.drawn(tasks, context)
-            news.append(starts.seen(drawn, tasks, method.collector(tasks, context, None), context)[1])
+            news.append(starts.played(drawn, tasks, context, method.collector, None)[1])
             context.update += 1
         for starts in of_process:
             starts.learn(news)
@@ -385,17 +400,15 @@ def test_a_restart_draws_what_would_have_been_drawn(source: str, chat: Any) -> N
     again = Starts(source, 0.35, Chain(), chat)
     again.load_state(starts.state())
     assert again.state() == starts.state()
-    drawn = starts.drawn(rows(6), context)
+    drawn = begun(starts, rows(6), context)
     requests = dict(context.starts)
-    assert again.drawn(rows(6), context) == drawn
-    assert context.starts == requests
-    context.starts = {}
-    again.restore(rows(6), again.read([asdict(one) for one in drawn]), context)
+    assert requests
+    assert begun(again, rows(6), context) == drawn
     assert context.starts == requests
 
 
 def trained(policy: Path, output: Path, source: str | None, resume: bool = False, **changed: Any) -> Any:
-    task = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
+    task = sudoku()
     names = ("history", "instructions")
     own = {name: value for name, value in {**SUDOKU, **SAMPLED}.items() if name not in names}
     settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "starts": source, **changed}

@@ -84,7 +84,7 @@ def _demonstration(
     if Replayable(interaction).acts and not consent.actions:
         raise ValueError(
             f"recorded actions must not act outside of this process without your consent, got some for "
-            f"{interaction.name!r}; read them, then set --replay-actions."
+            f"{interaction.name!r}; read them, then set --replay-actions, or begin in a training's own successes."
         )
     if not own.whole:
         raise ValueError(

@@ -173,16 +173,9 @@ class StateGroups:
             for instance, replies in groups.items():
                 chosen = self._chosen(replies, context.draws("commit", instance, number))
                 before = episodes[instance].decisions if instance in episodes else ()
-                threads = (episodes.get(instance) or chosen).threads
+                begun: Any = {"start": instance, "threads": (episodes.get(instance) or chosen).threads}
                 for one in replies:
-                    whole = replace(
-                        one,
-                        decisions=(*before, *one.decisions),
-                        branch=(),
-                        start=instance,
-                        num_leaves=1,
-                        threads=threads,
-                    )
+                    whole = replace(one, decisions=(*before, *one.decisions), branch=(), num_leaves=1, **begun)
                     if one is chosen:
                         episodes[instance] = whole
                     elif one.decisions and chosen.decisions:

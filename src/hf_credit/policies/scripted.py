@@ -14,17 +14,7 @@ from typing import Any
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find
-from hf_credit.rollouts import (
-    Chat,
-    Decision,
-    Ending,
-    Episode,
-    Interaction,
-    Request,
-    RolloutRequest,
-    continued,
-    decision_rows,
-)
+from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
 from hf_credit.rollouts.capabilities import Learned, Oracled, Scripted
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script
@@ -120,27 +110,6 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
 
 def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode:
     """A walk as an episode, as an `Engine` records that of a policy with the same replies."""
-    final = walked[1]
-    return Episode(
-        decisions=_decisions(interaction, chat, walked),
-        outcome=interaction.outcome(final),
-        ending=interaction.ending(final),
-        metrics=interaction.metrics(final),
-    )
-
-
-def later_start(interaction: Interaction[Any], chat: Chat, walked: Walk, step: int) -> RolloutRequest[Any]:
-    """Returns the request that begins before a step of a walk, with the conversations so far.
-
-    Args:
-        step: the number of steps before it, at least 1 and less than all.
-    """
-    steps, state = walked[0][:step], walked[0][step][0]
-    seen = _decisions(interaction, chat, (steps, state))
-    return continued(interaction, Episode(decisions=seen, outcome=math.nan, ending=Ending.CUT, final_state=state))
-
-
-def _decisions(interaction: Interaction[Any], chat: Chat, walked: Walk) -> tuple[Decision, ...]:
     steps, final = walked
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
@@ -167,7 +136,12 @@ def _decisions(interaction: Interaction[Any], chat: Chat, walked: Walk) -> tuple
                     observed=request.role in untrained,
                 )
             )
-    return tuple(decisions)
+    return Episode(
+        decisions=tuple(decisions),
+        outcome=interaction.outcome(final),
+        ending=interaction.ending(final),
+        metrics=interaction.metrics(final),
+    )
 
 
 IGNORED = -100
@@ -274,12 +248,6 @@ def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
 def success_of(episode: Episode) -> float:
     """Returns the metric `success` of an episode, or its outcome if the task has no such metric."""
     return float(episode.metrics.get("success", episode.outcome))
-
-
-def success_in(interaction: Interaction[Any], state: Any) -> float:
-    """Returns the success of an episode that ended in a state, as `success_of`."""
-    metrics = interaction.metrics(state)
-    return float(metrics["success"] if "success" in metrics else interaction.outcome(state))
 
 
 def select(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hf_credit.rollouts.chat import Chat
@@ -133,6 +134,12 @@ def continued(
         fanout=fanout,
         most_steps=most_steps,
     )
+
+
+def begun_later(interaction: Interaction[S], episode: Episode, step: int) -> RolloutRequest[S]:
+    """Returns a request that begins before a step of an episode, after at least one, with the conversations so far."""
+    before = tuple(decision for one in episode.steps[:step] for decision in one)
+    return continued(interaction, replace(episode, decisions=before, final_state=episode.steps[step][0].state))
 
 
 def _threads(interaction: Interaction[Any], episode: Episode, decisions: Sequence[Decision]) -> dict[str, Thread]:

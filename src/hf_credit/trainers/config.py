@@ -201,14 +201,6 @@ class RunSettings:
         """
         return composed(method, **self.parts())
 
-    def begin_later(self) -> Any:
-        """Makes the `Starts` of an Interaction and a chat; `None` where episodes begin at first states."""
-        if self.starts is None:
-            return None
-        from hf_credit.trainers.starts import Starts
-
-        return partial(Starts, self.starts, self.starts_success)
-
     def sampling(self) -> Sampling:
         """The sampling of replies, as the spec beside the policy records it."""
         args: Any = self  # with the fields of TRL's config that it is mixed into

@@ -24,6 +24,7 @@ from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.method_context import TrainerContext
+from hf_credit.trainers.starts import Starts
 
 
 class CreditTrainer(EpisodeTrainer):
@@ -90,8 +91,7 @@ class CreditTrainer(EpisodeTrainer):
         self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
             self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
-        make_starts = args.begin_later()
-        self.starts: Any = None if make_starts is None else make_starts(interaction, self.chat)
+        self.starts = args.starts and Starts(args.starts, args.starts_success, interaction, self.chat)
         self.critics: Any = {}
         self.frozen: Any = None
         if self.method.critics:
@@ -117,9 +117,8 @@ class CreditTrainer(EpisodeTrainer):
         self.context.update = self.updates_collected
         if self.starts is None:
             return self.method.collector(rows, self.context, self.memory)
-        starts = self.starts.drawn(rows, self.context)
-        collected = self.method.collector(rows, self.context, self.memory)
-        collected, news = self.starts.seen(starts, rows, collected, self.context)
+        drawn = self.starts.drawn(rows, self.context)
+        collected, news = self.starts.played(drawn, rows, self.context, self.method.collector, self.memory)
         self.starts.learn(self.context.gather([news]))
         return collected
 

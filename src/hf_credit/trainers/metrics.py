@@ -154,12 +154,20 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     """
     decisions = sum(summary.turns for summary in summaries)
     first = [summary for summary in summaries if not summary.later]
+    endings = Counter(summary.ending for summary in first)
+    metrics = defaultdict(list)
+    for summary in first:
+        for name, value in summary.metrics.items():
+            metrics[name].append(value)
     advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
     verdicts = [valid for summary in summaries for valid in summary.verdicts]
     context, thoughts = (sum(getattr(one, name) for one in summaries) for name in ("context", "earlier_thoughts"))
     return {
-        **(_outcome_metrics(first) if first else {}),
+        "reward": mean([summary.outcome for summary in first if not math.isnan(summary.outcome)]),
+        **{f"endings/{ending}": endings[ending] / len(first) for ending in Ending if first},
+        **{name: mean(values) for name, values in metrics.items()},
         **({"starts/later": 1 - len(first) / len(summaries)} if len(first) < len(summaries) else {}),
+        "turns/mean": mean([summary.turns for summary in first]),
         "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
         "tokens/generated": sum(summary.generated for summary in summaries),
         "tokens/context": context,
@@ -167,20 +175,6 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
         **({"oracle/valid": mean(verdicts)} if verdicts else {}),
         **_spread("advantages", advantages),
         **_decision_metrics([one for summary in summaries for one in summary.decisions]),
-    }
-
-
-def _outcome_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
-    endings = Counter(summary.ending for summary in summaries)
-    metrics = defaultdict(list)
-    for summary in summaries:
-        for name, value in summary.metrics.items():
-            metrics[name].append(value)
-    return {
-        "reward": mean([summary.outcome for summary in summaries if not math.isnan(summary.outcome)]),
-        **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
-        **{name: mean(values) for name, values in metrics.items()},
-        "turns/mean": sum(summary.turns for summary in summaries) / len(summaries),
     }
 
 
@@ -318,12 +312,9 @@ class EpisodeLog(Trainer):
 
     def log_episodes(self, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         """Logs the counted episodes, and passes all on to callbacks. Called on every process."""
+        pairs = [pair for pair in zip(collected.trained, advantages, strict=True) if pair[0].counted]
         summaries = self.ranks.gather(
-            [
-                summarise(rollout.episode, values, self.chat.end_tokens, rollout.later)
-                for rollout, values in zip(collected.trained, advantages, strict=True)
-                if rollout.counted
-            ]
+            [summarise(one.episode, values, self.chat.end_tokens, one.later) for one, values in pairs]
         )
         for name, value in update_metrics(summaries).items():
             if self.model.training or "advantages/" not in name:  # an evaluation has no credit

@@ -16,6 +16,7 @@ from hf_credit.rollouts.arrivals import released
 from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.trainers.asynchronous.requests import Known, Place
 from hf_credit.trainers.method_context import KeepingContext
+from hf_credit.trainers.starts import Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ class UnderWay:
         tasks: the positions of its tasks.
         memory: the method's, which its collector reads.
         known: the replies so far.
-        starts: where the episodes of each task begin, once they are drawn; empty if at their first states.
+        starts: drawn for its tasks, by their places; `None` before.
         collected: its rollouts and context, once all are played.
         seen: time of the last progress, in seconds of the monotonic clock.
     """
@@ -136,7 +137,7 @@ class UnderWay:
     tasks: tuple[int, ...]
     memory: Any = None
     known: dict[Place, Known] = field(default_factory=dict)
-    starts: Sequence[Any] = ()
+    starts: Mapping[int, Start] | None = None
     collected: tuple[RolloutBatch, CollectionContext] | None = None
     begun: float = 0.0
     seen: float = 0.0
@@ -147,6 +148,5 @@ class UnderWay:
     def state(self) -> dict[str, Any]:
         """Plain values, without rollouts."""
         known = [[*place, *reply] for place, reply in self.known.items()]
-        starts = [asdict(one) for one in self.starts]
         values = {"number": self.number, "tasks": list(self.tasks), "memory": to_plain(self.memory), "known": known}
-        return {**values, "starts": starts}
+        return {**values, "starts": self.starts and {place: asdict(one) for place, one in self.starts.items()}}

@@ -42,6 +42,7 @@ from hf_credit.trainers.asynchronous.collection import (
 )
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
 from hf_credit.trainers.metrics import summarise, update_metrics, without_cut_replies
+from hf_credit.trainers.starts import Start, Starts
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class Worker:
     mask_truncated_completions: bool = False
     shuffle: bool = True
     seed: int = 0
-    starts: Callable[[Interaction[Any], Chat], Any] | None = None
+    starts: Callable[[Interaction[Any], Chat], Starts] | None = None
 
     def __post_init__(self) -> None:
         for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
@@ -274,7 +275,7 @@ class Worker:
                 tasks=tuple(one["tasks"]),
                 memory=from_plain(one["memory"], like),
                 known={Place(*reply[:4]): Known(*reply[4:]) for reply in one["known"]},
-                starts=[] if self.curriculum is None else self.curriculum.read(one["starts"]),
+                starts=(drawn := one.get("starts")) and {place: Start(**start) for place, start in drawn.items()},
             )
             for one in state["under_way"]
         )
@@ -362,27 +363,18 @@ class Worker:
         engine.generate = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
         context = CollectionContext(self, engine, one.number)
         rows = [self._row(place) for place in one.tasks]
-        if self.curriculum is not None:
-            self._begin(one, rows, context)
-        collected = self.method.collector(rows, context, one.memory)
-        if self.curriculum is not None:
-            collected, context.news = self.curriculum.seen(one.starts, rows, collected, context)
+        play = self.method.collector
+        if self.curriculum is None:
+            collected = play(rows, context, one.memory)
+        else:
+            one.starts = self.curriculum.drawn(rows, context) if one.starts is None else one.starts
+            collected, context.news = self.curriculum.played(one.starts, rows, context, play, one.memory)
         refuse_total_failure(collected.episodes)
         context.metrics.setdefault("time/rollouts", []).append(time.monotonic() - one.begun)
         with self._changing:
             one.collected = (collected, context)
         while (ready := self._ready(one)) is not None:
             self._finish(ready)
-
-    def _begin(self, one: UnderWay, rows: Sequence[Mapping[str, Any]], context: CollectionContext) -> None:
-        """Draws where the episodes of a collection begin, or restores what was drawn before a restart."""
-        assert self.curriculum is not None
-        if one.starts:
-            self.curriculum.restore(rows, one.starts, context)
-            return
-        starts = self.curriculum.drawn(rows, context)
-        with self._changing:
-            one.starts = starts
 
     def _ready(self, one: UnderWay) -> UnderWay | None:
         """A collection that can be credited: the one just played or, for a method with memory, the oldest."""
