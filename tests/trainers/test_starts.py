@@ -115,7 +115,7 @@ def updated(starts: Starts, context: LocalContext, tasks: Any, method: Any) -> t
 def places(starts: Starts, tasks: Any, drawn: Mapping[int, Start], context: LocalContext) -> list[Start]:
     """The start of each row, with its place in the walk."""
     placed = starts._placed(tasks, drawn, context)
-    return [placed.get(place, Start()) for place in range(len(tasks))]
+    return [placed.get(place, Start(task="")) for place in range(len(tasks))]
 
 
 # The draws
@@ -226,7 +226,7 @@ def test_it_moves_by_the_success_there_and_ends_at_the_first_state(chat: Any) ->
     assert seen[:3] == pytest.approx([1 + 1.3, 1 + 2.6, 1 + 3.9])
     assert seen[-1] == math.inf
     assert not any(one.later for one in collected.rollouts)
-    assert all(one == Start() for one in drawn)
+    assert not any(one.left for one in drawn)
 
 
 def test_it_moves_back_where_success_is_too_low_and_stays_at_least_one(chat: Any) -> None:
@@ -257,7 +257,7 @@ def test_own_successes_are_begun_in_and_few_do_not_come_again_and_again(chat: An
     starts, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
     tasks = rows(4)
     drawn, collected = updated(starts, context, tasks, methods.make("outcome_reward"))
-    assert drawn == [Start()] * 4
+    assert not any(one.left for one in drawn)
     assert not any(one.later for one in collected.rollouts)
     assert [one.replies for one in starts.walks.values()] == [("1",) * 8] * 4
     context.engine.generate.until = [0]  # type: ignore[union-attr]
@@ -274,7 +274,7 @@ def test_the_archive_keeps_the_newest_within_its_size(chat: Any, monkeypatch: py
     monkeypatch.setattr("hf_credit.trainers.starts._MOST_CHARACTERS", 3 * 8)
     starts, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
     updated(starts, context, rows(5), methods.make("outcome_reward"))
-    assert [one.row for one in starts.walks.values()] == [f'{{"length": 8, "seed": {seed}}}' for seed in (2, 3, 4)]
+    assert [one.task for one in starts.walks.values()] == [f'{{"length": 8, "seed": {seed}}}' for seed in (2, 3, 4)]
 
 
 def sudoku() -> EnvironmentInteraction:
@@ -302,7 +302,7 @@ def test_a_file_of_recorded_episodes_is_begun_in(tmp_path: Path, chat: Any) -> N
     (request,) = context.starts.values()
     assert request.state.world == episode.decisions[3].state.world
     recorded_in(path, task, chat, right=False)
-    with pytest.raises(ValueError, match="starts must name a file with a successful episode"):
+    with pytest.raises(ValueError, match="starts must name a file with a successful episode of a run"):
         Starts(str(path), 0.35, task, chat)
 
 
@@ -337,7 +337,7 @@ def test_a_program_begins_later(shop_policy: Path) -> None:
     starts, context = Starts("own", 0.35, shop, chat), context_of(shop, chat)
     opened = marked(write_call("open", {"box": "a"}))
     try:
-        known = [Start(replies=(opened, box), row=json.dumps(row)) for row in ROWS for box in "ab"]
+        known = [Start(replies=(opened, box), task=json.dumps(row)) for row in ROWS for box in "ab"]
         worth = [success_of(recorded(shop, chat, walk_again(shop, one.replies, request_of(one)))) for one in known]
         right = known[worth.index(1.0)]
         starts.learn([([], [right])])
@@ -353,7 +353,7 @@ def test_a_program_begins_later(shop_policy: Path) -> None:
 
 
 def request_of(known: Start) -> RolloutRequest[Any]:
-    return RolloutRequest(task=json.loads(known.row))
+    return RolloutRequest(task=json.loads(known.task))
 
 
 def test_a_collaboration_begins_later_and_is_replayed_exactly(chat: Any) -> None:

@@ -115,7 +115,7 @@ class CreditTrainer(EpisodeTrainer):
             self.frozen.before_update(self.updates_collected)
         self.updates_collected += 1
         self.context.update = self.updates_collected
-        if self.starts is None:
+        if not self.starts:
             return self.method.collector(rows, self.context, self.memory)
         drawn = self.starts.drawn(rows, self.context)
         collected, news = self.starts.played(drawn, rows, self.context, self.method.collector, self.memory)
@@ -184,12 +184,12 @@ class CreditTrainer(EpisodeTrainer):
             **super().checkpoint_state(),
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
-            **({} if self.starts is None else {"starts": self.starts.state()}),
+            **({"starts": self.starts.state()} if self.starts else {}),
         }
 
     def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
         super().load_checkpoint_state(state, same)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
-        if self.starts is not None:
+        if self.starts and "starts" in state:
             self.starts.load_state(state["starts"])

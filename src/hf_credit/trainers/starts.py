@@ -22,6 +22,7 @@ from typing import Any
 
 from hf_credit.collectors import Collector, RolloutBatch
 from hf_credit.evaluation.recorded_play import recorded_demonstrations
+from hf_credit.evaluation.traces import RecordedState
 from hf_credit.policies.scripted import Walk, player_of, recorded, success_of, walk, walk_again
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.arrivals import released
@@ -41,8 +42,7 @@ class Start:
     """A walk of a task, and where an episode begins in it; plain values.
 
     Attributes:
-        row: the task row as JSON.
-        state: in place of the row, the first state as JSON.
+        task: as JSON: the task row or, of a recorded walk, the first state.
         replies: in the order of the decisions; empty where the oracle plays.
         share: uniform in [0, 1); it decides between the horizon and a later state.
         horizon: number of steps before the end of the walk.
@@ -50,8 +50,7 @@ class Start:
         uses: number of rows that began in it before.
     """
 
-    row: str = ""
-    state: str = ""
+    task: str
     replies: tuple[str, ...] = ()
     share: float = 0.0
     horizon: float = 1.0
@@ -62,7 +61,7 @@ class Start:
     @property
     def key(self) -> str:
         """Identifies the task."""
-        return hashlib.blake2b((self.row or self.state).encode(errors="replace"), digest_size=16).hexdigest()
+        return hashlib.blake2b(self.task.encode(errors="replace"), digest_size=16).hexdigest()
 
 
 News = tuple[list[tuple[Start, float | None]], list[Start]]
@@ -97,13 +96,15 @@ class Starts:
         self.walks: dict[str, Start] = {}  # by task, the latest last
         if self.own or self.player is not None:
             return
-        found = recorded_demonstrations(source, chat, interaction)[0]
-        known = [_known(one.episode, state=one.task) for one in found if success_of(one.episode) >= _SUCCEEDED]
-        self.walks = {one.key: one for one in known}
+        for one in recorded_demonstrations(source, chat, interaction)[0]:
+            traced = isinstance(one.episode.decisions[0].state, RecordedState)
+            if success_of(one.episode) >= _SUCCEEDED and not traced:
+                known = _known(one.episode, one.task)
+                self.walks[known.key] = known
         if not self.walks:
             raise ValueError(
-                f"starts must name a file with a successful episode, got none in {source!r}; record others, or set it "
-                "to 'own'."
+                f"starts must name a file with a successful episode of a run, got none in {source!r}; record some, or "
+                "set it to 'own'."
             )
 
     def drawn(self, rows: Sequence[Mapping[str, Any]], context: LocalContext) -> dict[int, Start]:
@@ -114,7 +115,7 @@ class Starts:
         starts: dict[int, Start] = {}
         for place, number in enumerate(draws.sample(range(len(rows)), len(rows))):
             if (share := (number + offset) / len(rows)) >= _FIRST and (self.player is not None or archived):
-                one = archived.pop() if self.player is None else Start(row=_as_json(rows[place]))
+                one = archived.pop() if self.player is None else Start(task=_as_json(rows[place]))
                 horizon = self.horizons.get(one.key, self.horizon)
                 starts |= {place: replace(one, share=share, horizon=horizon)} if horizon < math.inf else {}
         return starts
@@ -138,7 +139,7 @@ class Starts:
             if one.trained and one.counted and not math.isnan(success):
                 successes.setdefault(one.instance, []).append(success)
                 if self.own and success >= _SUCCEEDED and not one.later:
-                    own[one.instance] = _known(one.episode, row=_as_json(rows[one.instance]))
+                    own[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
         begun = [
             (one, fmean(successes[place]) if one.left and one.share < _LATER and place in successes else None)
             for place, one in starts.items()
@@ -189,14 +190,11 @@ class Starts:
         """Plays the walks, and tells the context where task rows begin. Returns the starts with their places."""
 
         def play(place: int) -> Walk:
-            one, begun = starts[place], RolloutRequest[Any](task=rows[place])
             if self.player is not None:
-                return walk(self.interaction, self.player, begun)
-            if one.state:
-                begun = RolloutRequest(state=Replayable(self.interaction).state_from_json(one.state))
-            else:
-                begun = RolloutRequest(task=json.loads(one.row))
-            return walk_again(self.interaction, one.replies, begun)
+                return walk(self.interaction, self.player, RolloutRequest(task=rows[place]))
+            task, state_of = starts[place].task, Replayable(self.interaction).state_from_json
+            begun = RolloutRequest(task=json.loads(task)) if self.own else RolloutRequest(state=state_of(task))
+            return walk_again(self.interaction, starts[place].replies, begun)
 
         threads = Batched(self.interaction).side_by_side
         with released(None if context.engine is None or threads == 1 else context.engine.lock):
@@ -226,5 +224,5 @@ def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, sort_keys=True, default=str)
 
 
-def _known(episode: Episode, **task: str) -> Start:
-    return Start(**task, replies=tuple(one.action_text for one in episode.decisions))
+def _known(episode: Episode, task: str) -> Start:
+    return Start(task=task, replies=tuple(one.action_text for one in episode.decisions))

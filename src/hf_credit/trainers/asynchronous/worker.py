@@ -280,7 +280,7 @@ class Worker:
             for one in state["under_way"]
         )
         self.memory = from_plain(state["memory"], like)
-        if self.curriculum is not None:
+        if self.curriculum is not None and "starts" in state:
             self.curriculum.load_state(state["starts"])
         self.ledger = Ledger(**state["ledger"])
         self.version = state["version"]
