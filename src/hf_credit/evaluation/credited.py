@@ -103,10 +103,8 @@ class CreditedEpisode:
         decisions: its decisions, in order.
         outcome: its outcome; `None` if it was not scored.
         ending, error, metrics: as in `Episode`; files contain `None` for a metric that is not finite.
-        update: the number of its update, from 1; 0 outside training.
-        instance: the index of its task in the update.
-        decisions_left_out: the number of omitted decisions.
-        begun: the number of steps before it, above 0 if it began at a later state of its task.
+        update, instance: the number of its update, from 1 (0 outside training), and the index of its task there.
+        decisions_left_out, begun: the number of omitted decisions, and of steps of its task before all of them.
         state: its first state as text, from which it can be played again; empty if it is not known.
         chosen: why this episode of its update was kept; empty if all were.
     """

@@ -46,11 +46,7 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
 
 
 def walk_again(interaction: Interaction[Any], replies: Sequence[str], start: RolloutRequest[Any]) -> Walk:
-    """Plays recorded replies.
-
-    Raises:
-        ValueError: the episode goes on after the last one, or ends before.
-    """
+    """Plays recorded replies; a ValueError says that the episode ends before the last one, or goes on after it."""
     left = list(reversed(replies))
 
     def reply(*_: Any) -> str:

@@ -21,14 +21,13 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.collectors import Collector, RolloutBatch
-from hf_credit.evaluation.recorded_play import recorded_demonstrations
-from hf_credit.evaluation.traces import RecordedState
 from hf_credit.policies.scripted import Walk, player_of, recorded, success_of, walk, walk_again
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.arrivals import released
-from hf_credit.rollouts.capabilities import Batched, Replayable, in_threads, require_replayable
+from hf_credit.rollouts.capabilities import Batched, Replayable, in_threads, or_error, require_replayable
 from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.replay import begun_later
+from hf_credit.trainers.recording import episodes_of_runs
 
 _FIRST, _LATER = 0.25, 0.75  # that share of rows begins first, those up to this at the horizon, others uniformly later
 _SUCCEEDED = 1.0  # as `hf-credit warm-up` learns from
@@ -64,8 +63,7 @@ class Start:
         return hashlib.blake2b(self.task.encode(errors="replace"), digest_size=16).hexdigest()
 
 
-News = tuple[list[tuple[Start, float | None]], list[Start]]
-"""What a process saw in an update: the starts, with the success of those at the horizon; and own successes."""
+News = tuple[list[tuple[Start, float | None]], list[Start]]  # starts, with the success at the horizon; own successes
 
 
 class Starts:
@@ -96,10 +94,9 @@ class Starts:
         self.walks: dict[str, Start] = {}  # by task, the latest last
         if self.own or self.player is not None:
             return
-        for one in recorded_demonstrations(source, chat, interaction)[0]:
-            traced = isinstance(one.episode.decisions[0].state, RecordedState)
-            if success_of(one.episode) >= _SUCCEEDED and not traced:
-                known = _known(one.episode, one.task)
+        for state, episode in episodes_of_runs(source, chat, interaction):
+            if success_of(episode) >= _SUCCEEDED:
+                known = _known(episode, state)
                 self.walks[known.key] = known
         if not self.walks:
             raise ValueError(
@@ -151,11 +148,7 @@ class Starts:
         return replace(collected, rollouts=marked), (begun, [*own.values()])
 
     def learn(self, news: Sequence[News]) -> None:
-        """Moves the horizons, and adds own successes to the archive.
-
-        Args:
-            news: of all processes, in their order.
-        """
+        """Moves the horizons, and adds own successes to the archive, by the news of all processes in their order."""
         fresh: list[float] = []
         for one, success in (pair for begun, _ in news for pair in begun):
             self.longest = max(self.longest, one.length)
@@ -201,10 +194,13 @@ class Starts:
             found = in_threads(threads, play, [*starts])
         placed, context.starts = dict(starts), {}
         for place, walked in zip(starts, found, strict=True):
-            if isinstance(walked, Exception):
-                context.failures.add(walked, "a walk to begin in")
-            elif success_of(episode := recorded(self.interaction, self.chat, walked)) >= _SUCCEEDED:
-                one, length = starts[place], len(walked[0])
+            episode = walked
+            if not isinstance(walked, Exception):
+                episode = or_error(recorded, self.interaction, self.chat, walked)
+            if isinstance(episode, Exception):
+                context.failures.add(episode, "a walk to begin in")
+            elif success_of(episode) >= _SUCCEEDED:
+                one, length = starts[place], len(episode.steps)
                 # The first state of another task than the row's counts as a later one of it, so none begins there.
                 left = min(int(one.horizon), length - (self.player is None))
                 if one.share >= _LATER:
