@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from launched import launch
 from small_agents import ROWS
 from small_runs import SAMPLED, SUDOKU
 
@@ -430,3 +431,19 @@ def test_a_resumed_training_is_that_without_a_break(source: str, micro_policy: P
     assert any({"starts/success", "starts/horizon"} <= entry.keys() for entry in logged)
     if source == "own":
         assert whole.starts.walks
+
+
+SHARED = {"starts": "oracle", "max_steps": 2, "per_device_train_batch_size": 4}
+
+
+def test_two_processes_that_train_keep_one_horizon(micro_policy: Path, tmp_path: Path) -> None:
+    run = {"policy": str(micro_policy), "output": str(tmp_path), "settings": SHARED}
+    script = Path(__file__).with_name("resumed_run.py")
+    launch(script, json.dumps(run), processes=2, folder=tmp_path, environment={"ACCELERATE_USE_CPU": "true"})
+    states = [
+        torch.load(tmp_path / "checkpoint-2" / f"hf_credit_state_{rank}.pt", weights_only=True)["starts"]
+        for rank in range(2)
+    ]
+    assert states[0] == states[1]
+    assert states[0]["horizon"] != 1.0
+    assert len(states[0]["horizons"]) > 2

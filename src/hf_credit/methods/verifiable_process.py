@@ -64,11 +64,10 @@ class TurnGroup(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         turn_rewards = self.rewards(collected)
-        return _credit(collected, turn_rewards, self._advantages(collected.episodes, turn_rewards, context))
+        return _credit(collected, turn_rewards, self._advantages(_steps_before(collected), turn_rewards, context))
 
-    def _advantages(self, episodes: Sequence[Episode], turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
+    def _advantages(self, before: Sequence[int], turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
         # A turn is compared with those after as many steps, wherever their episodes began.
-        before = [episode.steps_before for episode in episodes]
         turn_rewards = [[*[None] * steps, *own] for steps, own in zip(before, turn_rewards, strict=True)]
         rows, local = base.all_gather_with_slice(turn_rewards, context)
         rewards, active = pad_to_matrix(rows)
@@ -107,8 +106,9 @@ class ValueDifferences(TurnGroup):
         return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        played = Turns(collected, base.without_errors(collected))
-        return Credit(decisions=played.credit(self._advantages(played.episodes, self.rewards(collected), context)))
+        played, before = Turns(collected, base.without_errors(collected)), _steps_before(collected)
+        advantages = self._advantages([before[row] for row in played.rows], self.rewards(collected), context)
+        return Credit(decisions=played.credit(advantages))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +116,16 @@ class TrajectoryOutcome:
     """Every decision of an episode gets its outcome, normalised over the update (eq. 1); without one no credit."""
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        outcomes: TurnRewards = [
-            [None if one.ending == Ending.ERROR or math.isnan(one.outcome) else one.outcome] * len(one.decisions)
+        before = _steps_before(collected)  # episodes that begin after as many steps are compared, if there are four
+        outcomes = [
+            None if one.ending == Ending.ERROR or math.isnan(one.outcome) or not one.decisions else one.outcome
             for one in collected.episodes
         ]
-        rows, local = base.all_gather_with_slice(outcomes, context)
-        rewards, active = pad_to_matrix(rows)
-        # The outcome is the reward of every turn, and every trajectory has a first turn.
-        advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
-        return _credit(collected, outcomes, advantages[local])
+        own = [[*[None] * steps, one] for steps, one in zip(before, outcomes, strict=True)]
+        rows, local = base.all_gather_with_slice(own, context)
+        found = turn_group_advantages(*pad_to_matrix(rows))[local].tolist()
+        given = [None if one is None else row[steps] for one, row, steps in zip(outcomes, found, before, strict=True)]
+        return Credit(decisions=base.broadcast_to_decisions(collected, given))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +297,11 @@ def mc_process_reward(
     inner = Verified(oracle=oracle, required=False)
     collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)
     return Method(name="mc_process_reward", collector=collector, estimator=estimator, evaluation=inner)
+
+
+def _steps_before(collected: RolloutBatch) -> list[int]:
+    """For each trained episode the number of steps before it, if it began later than at the first state."""
+    return [one.episode.steps_before * one.later for one in collected.trained]
 
 
 def _beside(committed: Decision, episode: Episode) -> Rollout:

@@ -102,9 +102,8 @@ class RunSettings:
         cut: `"hard"` stops the episode, `"soft"` asks for the answer, `"mask"` plays on without loss. As for
             `hf_credit.methods.t3.Truncated`.
         train_stalled: whether replies that stalled are trained on.
-        starts: where training episodes begin, if success is rare: late in known successful walks at first, and earlier
-            as they succeed. `"oracle"`: walks of the task's oracle or scripted player; `"own"`: successes of this run;
-            or a file of recorded episodes. As for `hf_credit.trainers.starts`; `None` is every task's first state.
+        starts: begins episodes late in walks that succeeded, and earlier as they do: `"oracle"`, of the task's oracle
+            or scripted player; `"own"`, of this run; or a file of recorded episodes. `None` begins at first states.
         starts_success: success of episodes that begin later, above which they begin earlier; in (0, 1).
         role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
             `None` all roles share one policy.

@@ -149,8 +149,7 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     """Computes the metrics of all episodes of an update.
 
     An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but not in
-    means such as `reward` and `success`. What became of episodes counts for those from the first state of their task;
-    others count in the share `starts/later`.
+    means such as `reward` and `success`. All these are of episodes from first states; others are in `starts/later`.
     """
     decisions = sum(summary.turns for summary in summaries)
     first = [summary for summary in summaries if not summary.later]

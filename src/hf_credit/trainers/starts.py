@@ -63,6 +63,7 @@ class Start:
         return hashlib.blake2b(self.task.encode(errors="replace"), digest_size=16).hexdigest()
 
 
+Rows = Sequence[Mapping[str, Any]]
 News = tuple[list[tuple[Start, float | None]], list[Start]]  # starts, with the success at the horizon; own successes
 
 
@@ -104,7 +105,7 @@ class Starts:
                 "set it to 'own'."
             )
 
-    def drawn(self, rows: Sequence[Mapping[str, Any]], context: LocalContext) -> dict[int, Start]:
+    def drawn(self, rows: Rows, context: LocalContext) -> dict[int, Start]:
         """Draws a walk to begin in for the task rows of this process, by their places; none for first states."""
         draws = context.draws("starts")
         archived = draws.sample([*self.walks.values()], min(len(self.walks), len(rows)))
@@ -118,12 +119,7 @@ class Starts:
         return starts
 
     def played(
-        self,
-        drawn: Mapping[int, Start],
-        rows: Sequence[Mapping[str, Any]],
-        context: LocalContext,
-        collector: Collector,
-        memory: Any,
+        self, drawn: Mapping[int, Start], rows: Rows, context: LocalContext, collector: Collector, memory: Any
     ) -> tuple[RolloutBatch, News]:
         """Plays an update. Returns the rollouts, those that began later marked, and what `learn` takes."""
         starts = self._placed(rows, drawn, context)
@@ -177,9 +173,7 @@ class Starts:
         self.horizon, self.longest, self.horizons = state["horizon"], state["longest"], dict(state["horizons"])
         self.walks = {one.key: one for one in (Start(**values) for values in state["walks"])}
 
-    def _placed(
-        self, rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Start], context: LocalContext
-    ) -> dict[int, Start]:
+    def _placed(self, rows: Rows, starts: Mapping[int, Start], context: LocalContext) -> dict[int, Start]:
         """Plays the walks, and tells the context where task rows begin. Returns the starts with their places."""
 
         def play(place: int) -> Walk:
