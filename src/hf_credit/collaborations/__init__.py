@@ -7,6 +7,7 @@ from typing import Any
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event, Loop
 from hf_credit.collaborations.scorers import Scorer
+from hf_credit.options import check_options
 from hf_credit.registry import find, names, refuse_options, remember
 from hf_credit.rollouts import Interaction
 
@@ -41,6 +42,7 @@ def make(name: str, **options: Any) -> Interaction[Any]:
     """
     factory = find("collaboration", COLLABORATIONS, name)
     refuse_options("collaboration", factory, name, options)
+    check_options(factory, options)
     collaboration = factory(**options)
     if not isinstance(collaboration, Interaction):
         raise ValueError(

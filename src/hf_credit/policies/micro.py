@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from hf_credit.environments import Environment
-from hf_credit.options import Count, Options, Positive
+from hf_credit.options import Count, Options, Positive, Share
 from hf_credit.rollouts.rendering import CHAT_TEMPLATE, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE
 from hf_credit.rollouts.scripts import random_texts
 from hf_credit.tasks import Sampling
@@ -52,7 +52,7 @@ class MicroConfig(Options):
     hidden_size: Count = 64
     layers: Count = 2
     heads: Count = 4
-    quality: float = 0.7
+    quality: Share = 0.7
     episodes: Count = 3000
     epochs: Count = 1
     batch_rows: Count = 32
@@ -60,8 +60,6 @@ class MicroConfig(Options):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.quality <= 1:
-            raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
         super().__post_init__()
         if self.hidden_size % self.heads:
             raise ValueError(
