@@ -33,171 +33,114 @@ EACH = 2
 IMPORTED = ("torch", "transformers", "datasets")
 """What is imported once for all tests: none of ours."""
 
-_HERE = ""  # a module of this table has its tests where CONTRIBUTING.md says
-FUNCTIONS: dict[str, tuple[str, str]] = {
-    "hf_credit.agents.calls": ("canonical_messages", "tests/agents/test_endpoint.py"),
-    "hf_credit.agents.dialects": ("completion", "tests/agents/test_endpoint.py"),
-    "hf_credit.agents.endpoint": ("Endpoint.close", "tests/agents/test_endpoint.py tests/agents/test_interaction.py"),
-    "hf_credit.agents.hosting": ("Host.__init__", "tests/agents/test_interaction.py"),
-    "hf_credit.agents.runs": ("LiveRun.stands", "tests/agents/test_interaction.py"),
-    "hf_credit.agents.states": ("asking", "tests/agents/test_interaction.py"),
-    "hf_credit.agents.white_lists": ("unheeded", "tests/agents/test_endpoint.py"),
-    "hf_credit.collaborations.base": (
-        "Collaboration.without",
-        "tests/collaborations/test_base.py tests/collaborations/test_think_solve.py",
-    ),
-    "hf_credit.collaborations.voting": ("Voting.advance", _HERE),
-    "hf_credit.collectors.base": (
-        "RolloutBatch.trained Tree.__call__",
-        "tests/collectors/test_base.py tests/trainers/test_replay_loo.py",
-    ),
-    "hf_credit.collectors.forks": (
-        "UncertainForks._add_steps _contexts continuation_values",
-        "tests/collectors/test_forks.py tests/methods/test_verifiable_process.py",
-    ),
-    "hf_credit.collectors.removals": (
-        "Removals.__call__ Removals._rollout",
-        "tests/collectors/test_removals.py tests/methods/test_counterfactual_grpo.py",
-    ),
-    "hf_credit.credit.counterfactual": (
-        "Moment.deviation Moments.updated",
-        "tests/credit/test_counterfactual.py tests/methods/test_counterfactual_grpo.py",
-    ),
-    "hf_credit.credit.doubly_robust": ("family_mean", _HERE),
-    "hf_credit.credit.interpolation": ("_Interpolation.backward", _HERE),
-    "hf_credit.credit.leave_one_out": (
-        "_recurring",
-        "tests/credit/test_leave_one_out.py tests/methods/test_baselines.py",
-    ),
-    "hf_credit.credit.replay_allocation": ("_pooled", _HERE),
-    "hf_credit.credit.surrogate": ("clipped_surrogate", _HERE),
-    "hf_credit.critics.critic": (
-        "Critic._mini_batches Critic._predictions Critic.save",
-        "tests/critics/test_critic.py tests/trainers/test_constrained_counterfactual.py",
-    ),
-    "hf_credit.critics.inputs": ("policy_inputs", "tests/critics/test_inputs.py tests/methods/test_ppo.py"),
-    "hf_credit.diagnostics.influence": ("_symbols", _HERE),
-    "hf_credit.environments.openenv_world": (
-        "OpenEnvEnvironment.__init__",
-        "tests/hub/openenv/test_openenv_interaction.py",
-    ),
-    "hf_credit.evaluation.credited": ("_asked", _HERE),
-    "hf_credit.evaluation.recorded_play": ("_demonstration", _HERE),
-    "hf_credit.evaluation.statistics": ("_student", _HERE),
-    "hf_credit.evaluation.traces": ("_of_messages credit_traces", _HERE),
-    "hf_credit.hub.metrics": ("load_metric", _HERE),
-    "hf_credit.methods.active_replay": ("BranchAdvantages.__call__ PlannedBranches._starts", _HERE),
-    "hf_credit.methods.base": ("credit_in_loss", "tests/methods/test_base.py tests/trainers/test_credit.py"),
-    "hf_credit.methods.counterfactual_grpo": ("CounterfactualAdvantages.__call__", _HERE),
-    "hf_credit.methods.cvt.contributions": (
-        "StepContributions.__call__ StepContributions._ratios",
-        "tests/methods/cvt/test_method.py",
-    ),
-    "hf_credit.methods.cvt.drawn_steps": ("OutcomePredictions.critic_targets", "tests/methods/cvt/test_method.py"),
-    "hf_credit.methods.cvt.method": ("ConstrainedCounterfactual._constrained", _HERE),
-    "hf_credit.methods.groups": ("OfScores.beside", "tests/methods/test_mt_grpo.py"),
-    "hf_credit.methods.replay_plan": ("Plan.branches", "tests/methods/test_active_replay.py"),
-    "hf_credit.methods.t3.truncated": ("Truncated._measured", "tests/methods/test_truncated.py"),
-    "hf_credit.methods.trees": ("step_weights", "tests/methods/test_step_weights.py"),
-    "hf_credit.metrics.standalone": ("_Gathered.text", _HERE),
-    "hf_credit.rollouts.arrivals": ("Arrivals.take", "tests/rollouts/test_single_requests.py"),
-    "hf_credit.rollouts.batches": ("unpadded", _HERE),
-    "hf_credit.rollouts.buckets": ("alternatives", "tests/methods/test_replay_loo.py tests/rollouts/test_buckets.py"),
-    "hf_credit.rollouts.engine": ("Engine._act", _HERE),
-    "hf_credit.rollouts.environment_interaction": (
-        "EnvironmentInteraction.context_of",
-        "tests/evaluation/test_recorded_play.py",
-    ),
-    "hf_credit.rollouts.episode": (
-        "Decision.in_step_of",
-        "tests/rollouts/test_episode.py tests/rollouts/test_engine.py",
-    ),
-    "hf_credit.rollouts.method_context": (
-        "LocalContext.draws",
-        "tests/rollouts/test_method_context.py tests/collectors/test_forks.py",
-    ),
-    "hf_credit.rollouts.replay": ("replay_from", _HERE),
-    "hf_credit.rollouts.special_tokens": (
-        "SpecialTokens.hide",
-        "tests/rollouts/test_special_tokens.py tests/rollouts/test_chat.py",
-    ),
-    "hf_credit.rollouts.templates": ("_turn", "tests/rollouts/test_families.py"),
-    "hf_credit.rollouts.threads": (
-        "continuation if_same_tools",
-        "tests/rollouts/test_chat.py tests/rollouts/test_families.py",
-    ),
-    "hf_credit.rollouts.verification": ("judged", _HERE),
-    "hf_credit.rollouts.walk": ("Walk.draw_seed Walk.take", "tests/rollouts/test_engine.py"),
-    "hf_credit.trainers.asynchronous.attention": ("segment_attention", _HERE),
-    "hf_credit.trainers.asynchronous.loader": (
-        "Updates._fresh Updates._laid_out",
-        "tests/trainers/asynchronous/test_gradient.py tests/trainers/asynchronous/test_trainer.py",
-    ),
-    "hf_credit.trainers.asynchronous.requests": ("Recorded.oldest", "tests/trainers/asynchronous/test_worker.py"),
-    "hf_credit.trainers.asynchronous.server": ("Server._mend", _HERE),
-    "hf_credit.trainers.asynchronous.trainer": (
-        "AsyncCreditTrainer.__init__ AsyncCreditTrainer.load_checkpoint_state",
-        "tests/trainers/asynchronous/test_trainer.py",
-    ),
-    "hf_credit.trainers.asynchronous.weights": ("FolderTransfer.send_weights", _HERE),
-    "hf_credit.trainers.asynchronous.worker": ("Worker._ready Worker.load_state", _HERE),
-    "hf_credit.trainers.base": (
-        "EpisodeTrainer._add_logprobs EpisodeTrainer._compute_loss EpisodeTrainer._reference_logprobs",
-        "tests/trainers/test_base.py tests/trainers/test_role_adapters.py",
-    ),
-    "hf_credit.trainers.entropy": (
-        "EntropyBonus.added",
-        "tests/trainers/test_entropy.py tests/trainers/test_trl_settings.py",
-    ),
-    "hf_credit.trainers.frozen": (
-        "FrozenPolicy.__init__",
-        "tests/trainers/test_frozen.py tests/trainers/test_constrained_counterfactual.py",
-    ),
-    "hf_credit.trainers.method_context": ("TrainerContext.exchange", _HERE),
-    "hf_credit.trainers.metrics": ("LossMetrics.add", "tests/trainers/test_metrics.py tests/trainers/test_base.py"),
-    "hf_credit.trainers.packing": (
-        "Tree.of shared_lengths",
-        "tests/trainers/asynchronous/test_packing.py tests/trainers/test_scores.py",
-    ),
-    "hf_credit.trainers.role_adapters": (
-        "RoleAdapters.on_pre_optimizer_step",
-        "tests/trainers/test_role_adapters.py tests/trainers/test_counterfactual_grpo.py",
-    ),
-    "hf_credit.trainers.rows": (
-        "RowTrainer.logprobs_of_rows RowTrainer.to_read",
-        "tests/trainers/test_base.py tests/trainers/test_role_adapters.py",
-    ),
-    "hf_credit.trainers.scores": ("separate", _HERE),
-    "hf_credit.trainers.trl_settings": ("refuse_unused", _HERE),
-    "hf_credit.trainers.truncated_ppo": ("TruncatedPPOConfig.parts", _HERE),
-    "hf_credit.trainers.trust_region": ("project_tokens", _HERE),
-    "hf_credit_bench.guide": ("kind_of", "tests/bench/test_cell_sets.py"),
-    "hf_credit_bench.measures": ("_measured", _HERE),
-    "hf_credit_bench.play": (
-        "Player._predict Player.update _clipped",
-        "tests/bench/test_measures.py tests/bench/test_problems.py",
-    ),
-    "hf_credit_bench.truth": ("Truth.gradient", _HERE),
-    "hf_credit_leaderboard.credit_board": ("PinnedPolicy.training_rows", _HERE),
-    "hf_credit_leaderboard.ranking": ("rank", _HERE),
-    "hf_credit_leaderboard.records": (
-        "Record.ranked_in Record.read",
-        "tests/leaderboard/test_entries.py tests/leaderboard/test_views.py",
-    ),
-    "hf_credit_leaderboard.seasons": ("require_salt secret_seeds", _HERE),
-    "hf_credit_leaderboard.verification": ("require_seeds", _HERE),
-    "local_hub.calls": ("Call.find_repo", "packages/local-hub/tests/test_rights.py"),
-    "local_hub.commits": ("_large", "packages/local-hub/tests/test_rights.py"),
-    "local_hub.discussions": ("_merged", _HERE),
-    "local_hub.history": ("check_parent", "packages/local-hub/tests/test_faults.py"),
-    "local_hub.limits": ("check_twins path_problem", "packages/local-hub/tests/test_names.py"),
-    "local_hub.objects": (
-        "Objects.sweep git_trees",
-        "packages/local-hub/tests/test_objects.py packages/local-hub/tests/test_upkeep.py",
-    ),
-    "local_hub.run_space": ("run_space", "packages/local-hub/tests/test_upkeep.py"),
-}
-"""The functions of each module, `*` for all, and the tests that hold them, `_HERE` for those of the module itself."""
+FUNCTIONS = """
+hf_credit.agents.calls: canonical_messages | tests/agents/test_endpoint.py
+hf_credit.agents.dialects: completion | tests/agents/test_endpoint.py
+hf_credit.agents.endpoint: Endpoint.close | tests/agents/test_endpoint.py tests/agents/test_interaction.py
+hf_credit.agents.hosting: Host.__init__ | tests/agents/test_interaction.py
+hf_credit.agents.runs: LiveRun.stands | tests/agents/test_interaction.py
+hf_credit.agents.states: asking | tests/agents/test_interaction.py
+hf_credit.agents.white_lists: unheeded | tests/agents/test_endpoint.py
+hf_credit.collaborations.base: Collaboration.without | tests/collaborations/test_base.py
+    tests/collaborations/test_think_solve.py
+hf_credit.collaborations.voting: Voting.advance
+hf_credit.collectors.base: RolloutBatch.trained Tree.__call__ | tests/collectors/test_base.py
+    tests/trainers/test_replay_loo.py
+hf_credit.collectors.forks: UncertainForks._add_steps _contexts continuation_values | tests/collectors/test_forks.py
+    tests/methods/test_verifiable_process.py
+hf_credit.collectors.removals: Removals.__call__ Removals._rollout | tests/collectors/test_removals.py
+    tests/methods/test_counterfactual_grpo.py
+hf_credit.credit.counterfactual: Moment.deviation Moments.updated | tests/credit/test_counterfactual.py
+    tests/methods/test_counterfactual_grpo.py
+hf_credit.credit.doubly_robust: family_mean
+hf_credit.credit.interpolation: _Interpolation.backward
+hf_credit.credit.leave_one_out: _recurring | tests/credit/test_leave_one_out.py tests/methods/test_baselines.py
+hf_credit.credit.replay_allocation: _pooled
+hf_credit.credit.surrogate: clipped_surrogate
+hf_credit.critics.critic: Critic._mini_batches Critic._predictions Critic.save | tests/critics/test_critic.py
+    tests/trainers/test_constrained_counterfactual.py
+hf_credit.critics.inputs: policy_inputs | tests/critics/test_inputs.py tests/methods/test_ppo.py
+hf_credit.diagnostics.influence: _symbols
+hf_credit.environments.openenv_world: OpenEnvEnvironment.__init__ | tests/hub/openenv/test_openenv_interaction.py
+hf_credit.evaluation.credited: _asked
+hf_credit.evaluation.recorded_play: _demonstration
+hf_credit.evaluation.statistics: _student
+hf_credit.evaluation.traces: _of_messages credit_traces
+hf_credit.hub.metrics: load_metric
+hf_credit.methods.active_replay: BranchAdvantages.__call__ PlannedBranches._starts
+hf_credit.methods.base: credit_in_loss | tests/methods/test_base.py tests/trainers/test_credit.py
+hf_credit.methods.counterfactual_grpo: CounterfactualAdvantages.__call__
+hf_credit.methods.cvt.contributions: StepContributions.__call__ StepContributions._ratios |
+    tests/methods/cvt/test_method.py
+hf_credit.methods.cvt.drawn_steps: OutcomePredictions.critic_targets | tests/methods/cvt/test_method.py
+hf_credit.methods.cvt.method: ConstrainedCounterfactual._constrained
+hf_credit.methods.groups: OfScores.beside | tests/methods/test_mt_grpo.py
+hf_credit.methods.replay_plan: Plan.branches | tests/methods/test_active_replay.py
+hf_credit.methods.t3.truncated: Truncated._measured | tests/methods/test_truncated.py
+hf_credit.methods.trees: step_weights | tests/methods/test_step_weights.py
+hf_credit.metrics.standalone: _Gathered.text
+hf_credit.rollouts.arrivals: Arrivals.take | tests/rollouts/test_single_requests.py
+hf_credit.rollouts.batches: unpadded
+hf_credit.rollouts.buckets: alternatives | tests/methods/test_replay_loo.py tests/rollouts/test_buckets.py
+hf_credit.rollouts.engine: Engine._act
+hf_credit.rollouts.environment_interaction: EnvironmentInteraction.context_of | tests/evaluation/test_recorded_play.py
+hf_credit.rollouts.episode: Decision.in_step_of | tests/rollouts/test_episode.py tests/rollouts/test_engine.py
+hf_credit.rollouts.method_context: LocalContext.draws | tests/rollouts/test_method_context.py
+    tests/collectors/test_forks.py
+hf_credit.rollouts.replay: replay_from
+hf_credit.rollouts.special_tokens: SpecialTokens.hide | tests/rollouts/test_special_tokens.py
+    tests/rollouts/test_chat.py
+hf_credit.rollouts.templates: _turn | tests/rollouts/test_families.py
+hf_credit.rollouts.threads: continuation if_same_tools | tests/rollouts/test_chat.py tests/rollouts/test_families.py
+hf_credit.rollouts.verification: judged
+hf_credit.rollouts.walk: Walk.draw_seed Walk.take | tests/rollouts/test_engine.py
+hf_credit.trainers.asynchronous.attention: segment_attention
+hf_credit.trainers.asynchronous.loader: Updates._fresh Updates._laid_out |
+    tests/trainers/asynchronous/test_gradient.py tests/trainers/asynchronous/test_trainer.py
+hf_credit.trainers.asynchronous.requests: Recorded.oldest | tests/trainers/asynchronous/test_worker.py
+hf_credit.trainers.asynchronous.server: Server._mend
+hf_credit.trainers.asynchronous.trainer: AsyncCreditTrainer.__init__ AsyncCreditTrainer.load_checkpoint_state |
+    tests/trainers/asynchronous/test_trainer.py
+hf_credit.trainers.asynchronous.weights: FolderTransfer.send_weights
+hf_credit.trainers.asynchronous.worker: Worker._ready Worker.load_state
+hf_credit.trainers.base: EpisodeTrainer._add_logprobs EpisodeTrainer._compute_loss EpisodeTrainer._reference_logprobs
+    | tests/trainers/test_base.py tests/trainers/test_role_adapters.py
+hf_credit.trainers.entropy: EntropyBonus.added | tests/trainers/test_entropy.py tests/trainers/test_trl_settings.py
+hf_credit.trainers.frozen: FrozenPolicy.__init__ | tests/trainers/test_frozen.py
+    tests/trainers/test_constrained_counterfactual.py
+hf_credit.trainers.method_context: TrainerContext.exchange
+hf_credit.trainers.metrics: LossMetrics.add | tests/trainers/test_metrics.py tests/trainers/test_base.py
+hf_credit.trainers.packing: Tree.of shared_lengths | tests/trainers/asynchronous/test_packing.py
+    tests/trainers/test_scores.py
+hf_credit.trainers.role_adapters: RoleAdapters.on_pre_optimizer_step | tests/trainers/test_role_adapters.py
+    tests/trainers/test_counterfactual_grpo.py
+hf_credit.trainers.rows: RowTrainer.logprobs_of_rows RowTrainer.to_read | tests/trainers/test_base.py
+    tests/trainers/test_role_adapters.py
+hf_credit.trainers.scores: separate
+hf_credit.trainers.trl_settings: refuse_unused
+hf_credit.trainers.truncated_ppo: TruncatedPPOConfig.parts
+hf_credit.trainers.trust_region: project_tokens
+hf_credit_bench.guide: kind_of | tests/bench/test_cell_sets.py
+hf_credit_bench.measures: _measured
+hf_credit_bench.play: Player._predict Player.update _clipped | tests/bench/test_measures.py
+    tests/bench/test_problems.py
+hf_credit_bench.truth: Truth.gradient
+hf_credit_leaderboard.credit_board: PinnedPolicy.training_rows
+hf_credit_leaderboard.ranking: rank
+hf_credit_leaderboard.records: Record.ranked_in Record.read | tests/leaderboard/test_entries.py
+    tests/leaderboard/test_views.py
+hf_credit_leaderboard.seasons: require_salt secret_seeds
+hf_credit_leaderboard.verification: require_seeds
+local_hub.calls: Call.find_repo | packages/local-hub/tests/test_rights.py
+local_hub.commits: _large | packages/local-hub/tests/test_rights.py
+local_hub.discussions: _merged
+local_hub.history: check_parent | packages/local-hub/tests/test_faults.py
+local_hub.limits: check_twins path_problem | packages/local-hub/tests/test_names.py
+local_hub.objects: Objects.sweep git_trees | packages/local-hub/tests/test_objects.py
+    packages/local-hub/tests/test_upkeep.py
+local_hub.run_space: run_space | packages/local-hub/tests/test_upkeep.py
+"""
+"""The functions of a module, `*` for all, and the tests that hold them; none for those of the module itself."""
 
 EQUIVALENT: dict[tuple[str, str], str] = {}
 """Why no test can tell the changes of one kind in one function."""
@@ -323,7 +266,9 @@ def functions_in(text: str) -> list[str]:
 def targets(root: Path) -> dict[str, tuple[Path, list[str]]]:
     """The file of each function of `FUNCTIONS`, from the root, and its tests."""
     found = {}
-    for module, (names, tests) in FUNCTIONS.items():
+    for row in FUNCTIONS.strip().replace("\n    ", " ").splitlines():
+        module, _, rest = row.partition(": ")
+        names, _, tests = rest.partition(" | ")
         path, own = place_of(root, module)
         for name in functions_in((root / path).read_text("utf-8")) if names == "*" else names.split():
             found[f"{module}:{name}"] = path, tests.split() or [own]
