@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import contextlib
 import copy
 import os
@@ -205,6 +206,8 @@ def _others(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
             yield "filter", node.ifs[0], ast.Constant(True)  # type: ignore[attr-defined]
         case ast.Slice(lower=ast.AST()):
             yield "slice", node, ast.Slice(None, other.upper, other.step)
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Name(), ctx=ast.Load()) if not hasattr(builtins, name):
+            yield "index", node, other.value
         case ast.Call(func=ast.Name(id=name)) if name in _EXTREMES:
             other.func = ast.Name(_EXTREMES[name])
             yield "extreme", node, other
@@ -219,7 +222,8 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(value, ast.arguments) or name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
         for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, ast.AST) and not isinstance(one, ast.JoinedStr | ast.Raise):
+            always = isinstance(one, ast.keyword) and one.arg == "strict"  # what zip is told holds anyway
+            if isinstance(one, ast.AST) and not isinstance(one, ast.JoinedStr | ast.Raise) and not always:
                 yield from _parts(one)
 
 

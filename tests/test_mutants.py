@@ -57,11 +57,14 @@ def test_what_no_test_can_tell_is_a_change_of_a_function_of_the_table(root: Path
         ("return a if b else c", {"branch": "return a if (False) else c"}),
         ("return [a for a in b if a]", {"filter": "return [a for a in b if (True)]"}),
         ("return a[b:]", {"slice": "return a[:]"}),
+        ("return a[b]", {"index": "return (a)"}),
+        ("return dict[b]", {}),
         ("return max(a)", {"extreme": "return (min(a))"}),
         ("a.append(b)", {"statement": "pass"}),
         ("'ü', a(b)", {}),
         ("raise ValueError(a < b)", {}),
         ("c: Literal[1] = f'{a + b}'", {}),
+        ("return zip(a, b, strict=True)", {}),
     ],
 )
 def test_a_change_is_one_of_its_kind(line: str, expected: dict[str, str]) -> None:
