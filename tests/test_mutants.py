@@ -33,12 +33,12 @@ def test_every_function_of_the_table_can_be_changed_and_has_tests(root: Path, fu
 
 
 def test_what_no_test_can_tell_is_a_change_of_a_function_of_the_table(root: Path) -> None:
-    kinds = {
-        (function, one.kind)
+    possible = {
+        (function, one.kind, one.old)
         for function, (path, _) in SCRIPT.targets(root).items()
         for one in SCRIPT.changes(function, (root / path).read_text("utf-8"))
     }
-    assert {*SCRIPT.EQUIVALENT} <= kinds
+    assert {*SCRIPT.EQUIVALENT} <= possible
     assert all(reason.endswith(".") for reason in SCRIPT.EQUIVALENT.values())
 
 
@@ -120,7 +120,7 @@ def test_what_no_test_notices_survives_and_the_source_stays_as_it_is(
 
 
 def test_what_cannot_be_told_is_not_tried(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SCRIPT, "EQUIVALENT", {("doubling.twice:negative", "number"): "A reason."})
+    monkeypatch.setattr(SCRIPT, "EQUIVALENT", {("doubling.twice:negative", "number", "0"): "A reason."})
     assert [one.kind for one in SCRIPT.chosen(project, "doubling.twice:negative", None)] == ["comparison"]
 
 
