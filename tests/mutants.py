@@ -419,6 +419,7 @@ def main(arguments: Iterable[str]) -> int:
         for function, (path, tests) in targets(ROOT).items()
         if not given.words or any(word in function for word in given.words)
     }
+    sys.path[:] = [one for one in sys.path if Path(one) != Path(__file__).parent]  # has a folder of the name of vLLM
     for module in IMPORTED:
         with contextlib.suppress(ImportError):
             __import__(module)
