@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EACH = 2
 """Changes of a function that are tried without `--every`: which depends on the seed and the function."""
 
-IMPORTED = ("torch", "transformers", "datasets")
+IMPORTED = ("torch", "transformers", "datasets", "trl.trainer.grpo_trainer", "peft")
 """What is imported once for all tests: none of ours."""
 
 FUNCTIONS = """

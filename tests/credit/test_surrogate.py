@@ -144,6 +144,8 @@ def test_the_ratio_of_a_sequence_is_the_geometric_mean_over_its_tokens() -> None
     found = clipped_surrogate(logprobs, 0 * logprobs, 0 * logprobs + 1, torch.tensor([[1, 1, 0]]), level="sequence")
     assert found.ratio.tolist() == [[pytest.approx(4.0)]]
     assert found.losses.tolist() == [[pytest.approx(-1.2)] * 3]
+    alone = clipped_surrogate(number(0.5), number(0.0), number(1.0), ONE, level="sequence")
+    assert alone.ratio.item() == pytest.approx(math.exp(0.5))
 
 
 @pytest.mark.parametrize("change", [{"level": "turn"}, {"loss_type": "grpo"}])
