@@ -129,6 +129,21 @@ def test_a_token_by_hand(ratio: float, advantage: float, loss: float, low: bool,
     assert (found.clipped_low.item(), found.clipped_high.item()) == (low, high)
 
 
+@pytest.mark.parametrize("loss_type", ["dapo", "cispo"])
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "low", "high"),
+    [(1.0, 2.0, 0.0, None), (1.0, -2.0, 0.0, None), (4.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.2, 0.2), (4.0, -2.0, 0.2, 0.2)],
+)
+def test_a_ratio_at_a_bound_or_without_effect_is_not_counted_as_clipped(
+    loss_type: str, ratio: float, advantage: float, low: float, high: float | None
+) -> None:
+    bounds = {"epsilon_low": low, "epsilon_high": float(loss_type == "cispo") if high is None else high}
+    logprobs = number(math.log(ratio))
+    found = clipped_surrogate(logprobs, number(0.0), number(advantage), ONE, **bounds, loss_type=loss_type)
+    assert not found.clipped_low.any()
+    assert not found.clipped_high.any()
+
+
 def test_cispo_bounds_the_weight_and_keeps_the_gradient() -> None:
     logprobs = number(math.log(0.4)).requires_grad_()
     found = clipped_surrogate(logprobs, number(math.log(0.1)), number(2.0), ONE, epsilon_high=3.0, loss_type="cispo")
