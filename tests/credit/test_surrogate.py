@@ -132,7 +132,10 @@ def test_a_token_by_hand(ratio: float, advantage: float, loss: float, low: bool,
 @pytest.mark.parametrize("loss_type", ["dapo", "cispo"])
 @pytest.mark.parametrize(
     ("ratio", "advantage", "low", "high"),
-    [(1.0, 2.0, 0.0, None), (1.0, -2.0, 0.0, None), (4.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.2, 0.2), (4.0, -2.0, 0.2, 0.2)],
+    [
+        *((1.0, 2.0, 0.0, None), (1.0, -2.0, 0.0, None), (4.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.2, 0.2)),
+        *((4.0, -2.0, 0.2, 0.2), (1.1, -2.0, 0.2, 0.2), (0.9, 2.0, 0.2, 0.2)),
+    ],
 )
 def test_a_ratio_at_a_bound_or_without_effect_is_not_counted_as_clipped(
     loss_type: str, ratio: float, advantage: float, low: float, high: float | None
