@@ -36,7 +36,7 @@ IMPORTED = ("torch", "transformers", "datasets", "trl.trainer.grpo_trainer", "pe
 
 FUNCTIONS = """
 hf_credit.agents.calls: canonical_messages | tests/agents/test_endpoint.py
-hf_credit.agents.dialects: completion | tests/agents/test_endpoint.py
+hf_credit.agents.dialects.base: completion | tests/agents/test_endpoint.py
 hf_credit.agents.endpoint: Endpoint.close | tests/agents/test_endpoint.py tests/agents/test_interaction.py
 hf_credit.agents.hosting: Host.__init__ | tests/agents/test_interaction.py
 hf_credit.agents.runs: LiveRun.stands | tests/agents/test_interaction.py
