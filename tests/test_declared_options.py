@@ -21,7 +21,7 @@ from hf_credit import collaborations, collectors, environments, methods, oracles
 from hf_credit.boundary import Range, types_of
 from hf_credit.methods.t3.rules import RULES
 from hf_credit.oracles.auditing import AUDITORS, INTERVENTIONS
-from hf_credit.registry import build, find
+from hf_credit.registry import Registry, find
 from hf_credit.validators import shown
 
 ROOT = Path(__file__).parent.parent
@@ -93,7 +93,7 @@ def maker(factory: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     made: Any = find(kind, known, name)
     kinds = types_of(made)
     taken = inspect.signature(made).parameters
-    make = MAKERS.get(kind, lambda name, /, **options: build(kind, known, name, options))
+    make = MAKERS.get(kind, Registry[Any](kind, known).make)
     if inspect.isabstract(made):
         return make, {}
     return (lambda **options: make(name, **options)), {one: kinds[one] for one in taken if one in kinds}
