@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from hf_credit.diagnostics.protocols import Protocol
 
 
+_OF_SIGNALS = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # beside the collections
+
+
 @dataclass(frozen=True, kw_only=True)
 class Diagnosed(Played):
     """Options of `hf-credit diagnose` for what it measures."""
@@ -39,22 +43,35 @@ class Diagnosed(Played):
         str,
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
-            "replays: the gain that replays could bring, estimated without replays."
+            "replays: the gain that replays could bring, estimated without replays; "
+            "signal: how much signal each method has before a training, and whether it agrees with the outcome."
         ),
     ] = "buckets"
     method: Annotated[
         list[str] | None, typer.Option(help="Also measure the credit of this method, or module:factory; repeatable.")
     ] = None
     method_option: MethodOptions = None
-    buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100
-    candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8
-    replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4
+    collections: Annotated[
+        int, typer.Option(help="With --protocol signal: collections of each method, of 16 tasks each.", min=3)
+    ] = 24
+    buckets: Annotated[
+        int | None, typer.Option(help="Number of decisions (S); by default 100, for a signal 32.", min=1)
+    ] = None
+    candidates: Annotated[
+        int | None,
+        typer.Option(help="Different replies to compare at each decision (J); by default 8, for a signal 4.", min=1),
+    ] = None
+    replays: Annotated[
+        int | None, typer.Option(help="Replays of each reply (c); by default 4, for a signal 3.", min=1)
+    ] = None
     value_actions: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="Further replies that only estimate the baseline (J_V); 0 gives no estimate of fidelity.", min=0
+            help="Further replies that only estimate the baseline (J_V), by default 8, for a signal 4; 0 gives no "
+            "estimate of fidelity.",
+            min=0,
         ),
-    ] = 8
+    ] = None
     event: Annotated[list[str] | None, typer.Option(help="Only decisions of this event type; repeatable.")] = None
     credit_replays: Annotated[
         int,
@@ -101,10 +118,21 @@ class Diagnosed(Played):
         def own(*names: str) -> dict[str, Any]:
             return {name: getattr(self, name) for name in names}
 
-        plan = own("buckets", "candidates", "replays", "value_actions", "common_random_numbers", "seed")
-        return Protocol(
+        make: Any = Protocol
+        plan = own("common_random_numbers", "seed") | (_OF_SIGNALS if self.protocol == "signal" else {})
+        sizes = own(*_OF_SIGNALS)
+        plan |= {name: size for name, size in sizes.items() if size is not None}
+        if self.protocol == "signal":
+            from hf_credit.trainers.signal_protocol import SignalProtocol
+
+            make = partial(SignalProtocol, collections=self.collections)
+        return make(
             name=self.protocol,
-            plan=BucketPlan(**plan, events=tuple(self.event or ()), draws=8 * self.candidates),
+            plan=BucketPlan(
+                **plan,
+                events=tuple(self.event or ()),
+                draws=8 * plan.get("candidates", BucketPlan.candidates),
+            ),
             tasks=Tasks(**own("episodes", "first_task", "dataset", "split")),
             methods={name: methods.make(name, **parse_options(self.method_option)) for name in names},
             oracle=oracle,
@@ -131,7 +159,9 @@ def diagnose(
 
     With `--protocol training` each method plays an update with its own collector on `--episodes` tasks, and the credit
     of its decisions is compared with replays of them. With `--protocol replays` each task is played once; the noise of
-    each decision determines how much replays could lower the cost of signal, and which decisions to replay.
+    each decision determines how much replays could lower the cost of signal, and which decisions to replay. With
+    `--protocol signal` each method plays and credits `--collections` updates of an unchanged policy, which tell how
+    many tokens its signal costs.
 
     \b
     Examples:
@@ -142,6 +172,7 @@ def diagnose(
       hf-credit diagnose runs/sudoku_micro --protocol training --episodes 64
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
+      hf-credit diagnose runs/sudoku_micro_base --protocol signal --method rloo --method verifiable_process
     """
     be_quiet()  # before the imports that print warnings
     models = [model, *(beside or [])]
