@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from hf_credit.diagnostics.protocols import Protocol
 
 
-_OF_SIGNALS = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # beside the collections
-
-
 @dataclass(frozen=True, kw_only=True)
 class Diagnosed(Played):
     """Options of `hf-credit diagnose` for what it measures."""
@@ -52,26 +49,17 @@ class Diagnosed(Played):
     ] = None
     method_option: MethodOptions = None
     collections: Annotated[
-        int, typer.Option(help="With --protocol signal: collections of each method, of 16 tasks each.", min=3)
+        int, typer.Option(help="With --protocol signal: collections of each method, of 16 tasks.", min=3)
     ] = 24
-    buckets: Annotated[
-        int | None, typer.Option(help="Number of decisions (S); by default 100, for a signal 32.", min=1)
-    ] = None
-    candidates: Annotated[
-        int | None,
-        typer.Option(help="Different replies to compare at each decision (J); by default 8, for a signal 4.", min=1),
-    ] = None
-    replays: Annotated[
-        int | None, typer.Option(help="Replays of each reply (c); by default 4, for a signal 3.", min=1)
-    ] = None
+    buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100
+    candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8
+    replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4
     value_actions: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Further replies that only estimate the baseline (J_V), by default 8, for a signal 4; 0 gives no "
-            "estimate of fidelity.",
-            min=0,
+            help="Further replies that only estimate the baseline (J_V); 0 gives no estimate of fidelity.", min=0
         ),
-    ] = None
+    ] = 8
     event: Annotated[list[str] | None, typer.Option(help="Only decisions of this event type; repeatable.")] = None
     credit_replays: Annotated[
         int,
@@ -115,24 +103,19 @@ class Diagnosed(Played):
         from hf_credit.diagnostics.policy import Tasks
         from hf_credit.diagnostics.protocols import Protocol
 
-        def own(*names: str) -> dict[str, Any]:
-            return {name: getattr(self, name) for name in names}
-
         make: Any = Protocol
-        plan = own("common_random_numbers", "seed") | (_OF_SIGNALS if self.protocol == "signal" else {})
-        sizes = own(*_OF_SIGNALS)
-        plan |= {name: size for name, size in sizes.items() if size is not None}
         if self.protocol == "signal":
             from hf_credit.trainers.signal_protocol import SignalProtocol
 
             make = partial(SignalProtocol, collections=self.collections)
+
+        def own(*names: str) -> dict[str, Any]:
+            return {name: getattr(self, name) for name in names}
+
+        plan = own("buckets", "candidates", "replays", "value_actions", "common_random_numbers", "seed")
         return make(
             name=self.protocol,
-            plan=BucketPlan(
-                **plan,
-                events=tuple(self.event or ()),
-                draws=8 * plan.get("candidates", BucketPlan.candidates),
-            ),
+            plan=BucketPlan(**plan, events=tuple(self.event or ()), draws=8 * self.candidates),
             tasks=Tasks(**own("episodes", "first_task", "dataset", "split")),
             methods={name: methods.make(name, **parse_options(self.method_option)) for name in names},
             oracle=oracle,

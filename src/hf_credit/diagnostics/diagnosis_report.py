@@ -23,6 +23,7 @@ from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.words import plain
 
+_Found = Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 
@@ -45,16 +46,15 @@ _REPLAY_LEGEND = """\
 - Intervals are 95% bootstrap intervals over episodes; with few episodes rho is too low.
 - A lower cost of signal does not speed up learning by the same factor."""
 _SIGNAL_LEGEND = """\
-- Tokens to SNR 1: tokens of a collection times V / S, generated tokens until the signal-to-noise ratio of the gradient
-  is 1, with those of replays and of episodes for comparison. S estimates the squared norm of the expected gradient of a
-  collection, V the variance around it; S is unbiased, so it may be negative.
+- Tokens to SNR 1: generated tokens, with those of replays, until the signal-to-noise ratio of the gradient is 1: tokens
+  of a collection times V / S. S estimates the squared norm of the expected gradient, V the variance around it.
 - Silent: collections whose gradient is 0. One outcome: groups (the episodes of a task, or of a collection if each task
   has one) whose members all have one outcome.
-- Agreement: Spearman's correlation of the credit of replies and their worth, from replays that credit does not use.
+- Agreement: Spearman's correlation of credit of replies and their returns in replays that the credit does not use.
 - Cosine: of the expected gradients, from products of different collections, so that noise does not count.
 - Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.
-- A signal says how soon a method learns what it rewards, not whether that is the goal: look at the agreement and at the
-  cosine with outcome_reward, whose gradient is that of the goal."""
+- A signal says how soon a method learns what it rewards, not whether that is the goal: for this look at the agreement
+  and at the cosine with outcome_reward."""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
@@ -123,7 +123,7 @@ def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[
     return write(path, "\n\n".join(parts) + "\n")
 
 
-def _settings(found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis]) -> list[str]:
+def _settings(found: Sequence[_Found]) -> list[str]:
     settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
     return ["## Settings", fenced(settings, "json", most=100_000)]
 

@@ -25,6 +25,8 @@ from hf_credit.trainers.ranks import shards_weights
 WIDTH = 8191  # a prime, so that no two numbers of one row or column of a matrix meet in the projection
 _CHUNK = 128 * WIDTH  # numbers that are projected at once
 
+OUTCOME = "outcome_reward"
+
 NO_UPDATE: Mapping[str, Any] = {
     "learning_rate": 0.0,
     "lr_scheduler_type": "constant",
@@ -107,8 +109,7 @@ class Collections(EpisodeCallback):
         kept: of methods before; a collector of their kind is not played again.
         enough: whether no further collection is needed after these.
 
-    Raises:
-        ValueError: the processes share the weights or the gradients of the policy.
+    Where processes share the weights or gradients of the policy, it ends after one and measures nothing.
     """
 
     def __init__(
@@ -118,12 +119,8 @@ class Collections(EpisodeCallback):
         kept: list[Kept],
         enough: Callable[[Sequence[Played]], bool] = lambda played: False,
     ) -> None:
-        engine = trainer.accelerator.distributed_type
-        if shards_weights(trainer.accelerator) or engine == DistributedType.DEEPSPEED:
-            raise ValueError(
-                f"a signal needs whole gradients on every process, got {engine}; measure it without sharding, for "
-                "example with adapters."
-            )
+        accelerator = trainer.accelerator
+        self.whole = not shards_weights(accelerator) and accelerator.distributed_type != DistributedType.DEEPSPEED
         self.trainer, self.projected, self.enough = trainer, projected, enough
         self.gradients: list[Tensor] = []
         self.played: list[Played] = []
@@ -164,11 +161,12 @@ class Collections(EpisodeCallback):
         self.played.append(Played(cost=cost, outcomes=outcomes))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        trained = (one for one in self.trainer.model.parameters() if one.requires_grad)
-        self.gradients.append(self.projected(trained))
+        if self.whole:
+            trained = (one for one in self.trainer.model.parameters() if one.requires_grad)
+            self.gradients.append(self.projected(trained))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        control.should_training_stop |= self.enough(self.played)
+        control.should_training_stop |= not self.whole or self.enough(self.played)
 
 
 def measure(

@@ -14,9 +14,9 @@ from datasets import Dataset
 from hf_credit import methods
 from hf_credit.collectors import Single, Verified
 from hf_credit.diagnostics import policy
+from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.protocols import Protocol
 from hf_credit.diagnostics.signal import SignalDiagnosis
-from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import OwnFolder
 from hf_credit.loading import device_of, load_tokenizer, refuse_adapters
 from hf_credit.methods import Method
@@ -25,9 +25,9 @@ from hf_credit.rollouts.capabilities import Oracled, Replayable
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.trainers.signal import NO_UPDATE, Projected, measure
+from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, Projected, measure
 
-OUTCOME = "outcome_reward"
+AGREEMENT = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # at most
 TASKS = 16  # of a collection of single episodes; a method with several of each task has a quarter, at least 2
 
 
@@ -40,9 +40,6 @@ class SignalProtocol(Protocol):
 
     Attributes:
         collections: K, at least 3.
-
-    Raises:
-        ValueError: as for `Protocol`, or no replay is left to tell the worth of a reply.
     """
 
     collections: int = 24
@@ -51,11 +48,6 @@ class SignalProtocol(Protocol):
         super().__post_init__()
         if self.exact is not None:
             raise ValueError("--protocol signal takes no exact values, got --exact; omit --exact.")
-        if self.plan.replays <= self.credit_replays:
-            raise ValueError(
-                f"--replays must be more than --credit-replays, got {self.plan.replays} and {self.credit_replays}; "
-                "raise it, as the others tell the worth of a reply."
-            )
 
     @property
     def _tasks(self) -> int:
@@ -63,7 +55,7 @@ class SignalProtocol(Protocol):
         tasks = (self.tasks.episodes or TASKS * self.collections) // self.collections
         if tasks < 2:
             raise ValueError(
-                f"each of {self.collections} collections needs 2 tasks, got --episodes {self.tasks.episodes}; raise it."
+                f"each collection needs 2 tasks, got --episodes {self.tasks.episodes} for {self.collections}; raise it."
             )
         return tasks - tasks % 2
 
@@ -98,13 +90,15 @@ class SignalProtocol(Protocol):
     ) -> dict[str, Any]:
         """The rank correlation of the credit of replies with the returns of other replays of them."""
         oracle = Oracled(subject.engine.interaction).check_oracle(None)
-        few = starts[: 2 * self.plan.buckets]
-        more: dict[str, Any] = {"oracle": oracle, "credit_replays": self.credit_replays}
-        found = policy.diagnose_policy(subject, few, self.plan, methods=asked, **more)
-        agreement: dict[str, Interval] = {
-            one.method: one.fidelity["apart"] for one in found.events[0].credits if one.method in asked
+        few = {name: min(getattr(self.plan, name), most) for name, most in AGREEMENT.items()}
+        found = policy.diagnose_policy(subject, starts[:64], replace(self.plan, **few), methods=asked, oracle=oracle)
+        credits = [one for one in found.events[0].credits if one.method in asked]
+        unknown = {one.method: one.status["apart"] for one in credits if one.status["apart"] != FidelityStatus.OK}
+        return {
+            "agreement": {one.method: one.fidelity["apart"] for one in credits},
+            "not_measured": {**unknown, **found.not_measured},
+            "cost": found.cost,
         }
-        return {"agreement": agreement, "not_measured": found.not_measured, "cost": found.cost}
 
     def _trainer(
         self,
