@@ -77,7 +77,7 @@ def test_the_estimates_agree_with_enumeration_and_their_intervals_cover_at_their
 
 def test_the_cosine_of_two_methods_in_shared_episodes_is_that_of_their_expected_gradients() -> None:
     problem = Chain(length=2)
-    first, second = (Enumerated(name, {}, problem) for name in ("exact_advantage", "constant"))
+    first, second = (Enumerated(name, {}, problem) for name in ("exact_advantage", "outcome_reward"))
     assert np.allclose(first.shares, second.shares)  # one collector, so one index is the same episodes
     second.gradients = second.gradients + 0.5 * np.roll(first.gradients, 1, axis=1)  # a bias and shared noise
     mean = second.shares @ second.gradients

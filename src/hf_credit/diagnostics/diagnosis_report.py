@@ -46,10 +46,10 @@ _REPLAY_LEGEND = """\
 - Intervals are 95% bootstrap intervals over episodes; with few episodes rho is too low.
 - A lower cost of signal does not speed up learning by the same factor."""
 _SIGNAL_LEGEND = """\
-- Tokens to SNR 1: generated tokens, with those of replays, until the signal-to-noise ratio of the gradient is 1: tokens
-  of a collection times V / S. S estimates the squared norm of the expected gradient, V the variance around it.
-- Silent: collections whose gradient is 0. One outcome: groups (the episodes of a task, or of a collection if each task
-  has one) whose members all have one outcome.
+- Tokens to SNR 1: generated tokens, with those of replays, until the signal-to-noise ratio of the gradient is 1.
+- S: squared norm of the expected gradient of a collection, without bias, so it may be negative.
+- Silent: collections whose gradient is 0. One outcome: groups (the episodes of a task, or of the collection where each
+  task has one) whose members all have one outcome.
 - Agreement: Spearman's correlation of credit of replies and their returns in replays that the credit does not use.
 - Cosine: of the expected gradients, from products of different collections, so that noise does not count.
 - Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.

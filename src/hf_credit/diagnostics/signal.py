@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hf_credit.evaluation.statistics import SHARE, Interval, jackknife_interval, mean_with_interval
+from hf_credit.evaluation.statistics import SHARE, Interval, mean_interval, mean_with_interval
 from hf_credit.rollouts import Ledger
 
 Array = NDArray[np.float64]
@@ -22,8 +22,8 @@ class Played:
     """A collection, without its gradient.
 
     Attributes:
-        cost: of all its episodes, with replays and episodes for comparison.
-        outcomes: for each trained episode, its task, its outcome and its metric `success`, NaN without it.
+        cost: of all its episodes, with those for comparison.
+        outcomes: of each trained episode its task, its outcome, and its metric `success`, NaN without it.
     """
 
     cost: Ledger
@@ -147,19 +147,32 @@ def cosine(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Int
     a, b = _checked(first), _checked(second)
     products, left = zip(*(_product(*pair) for pair in ((a, b), (a, a), (b, b))), strict=True)
     of_all = _ratio(*map(np.atleast_1d, products))[0]
-    found = jackknife_interval(float(of_all), _ratio(*left), confidence)
+    found = _jackknife(float(of_all), _ratio(*left), confidence)
     return replace(found, **{name: float(np.clip(getattr(found, name), -1, 1)) for name in ("mean", "low", "high")})
 
 
 def _strength(value: float, without: Array, confidence: float) -> Interval:
-    """Returns the jackknife interval of S, with that of its root where S is positive without any collection: of few,
-    skewed collections each alone covers too rarely."""
-    found = jackknife_interval(value, without, confidence)
+    """Returns the interval of S, with that of its root where S is positive without any collection: of few, skewed
+    collections each alone covers too rarely."""
+    found = _jackknife(value, without, confidence)
     if min(value, *without) <= 0:
         return found
-    root = jackknife_interval(math.sqrt(value), np.sqrt(without), confidence)
+    root = _jackknife(math.sqrt(value), np.sqrt(without), confidence)
     low, high = (math.copysign(end * end, end) for end in (root.low, root.high))
     return replace(found, low=min(found.low, low), high=max(found.high, high))
+
+
+def _jackknife(value: float, without: Array, confidence: float) -> Interval:
+    """Returns the interval of a statistic by Student's of its pseudo-values (Tukey, 1958).
+
+    Args:
+        without: the statistic without each of n collections.
+    """
+    count = len(without)
+    if not np.isfinite([value, *without]).all():
+        return Interval(mean=value, low=math.nan, high=math.nan, confidence=confidence, n=count)
+    found = mean_interval(count * value - (count - 1) * without, confidence)
+    return replace(found, mean=value, low=found.low + value - found.mean, high=found.high + value - found.mean)
 
 
 def _ratio(product: Array, first: Array, second: Array) -> Array:

@@ -165,27 +165,6 @@ def clustered_interval(
     return Interval(mean=mean, low=low, high=high, confidence=confidence, n=len(clusters))
 
 
-def jackknife_interval(value: float, without: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Computes the jackknife interval of a statistic of n independent units (Tukey, 1958).
-
-        value +- t(1 - alpha/2; n - 1) * sqrt((n - 1) / n * sum_i (without_i - mean without)^2)
-
-    Args:
-        value: the statistic of all units.
-        without: n >= 2 numbers, the statistic without each unit.
-        confidence: as in `mean_interval`.
-
-    Returns:
-        The interval. Its ends are NaN if the statistic is not a finite number without some unit.
-    """
-    _check_confidence(confidence)
-    left, half = np.asarray(without, dtype=np.float64), math.nan
-    if np.isfinite([value, *left]).all():
-        law = needed("statistics need", "scipy.stats", "statistics").t
-        half = float(law.ppf((1 + confidence) / 2, len(left) - 1) * math.sqrt(len(left) - 1) * left.std())
-    return Interval(mean=value, low=value - half, high=value + half, confidence=confidence, n=len(left))
-
-
 def paired_difference(
     a: ArrayLike, b: ArrayLike, confidence: float = 0.95, within: tuple[float, float] | None = None
 ) -> Interval:

@@ -55,7 +55,7 @@ class SignalProtocol(Protocol):
         tasks = (self.tasks.episodes or TASKS * self.collections) // self.collections
         if tasks < 2:
             raise ValueError(
-                f"each collection needs 2 tasks, got --episodes {self.tasks.episodes} for {self.collections}; raise it."
+                f"a collection needs 2 tasks, got --episodes {self.tasks.episodes} for {self.collections}; raise it."
             )
         return tasks - tasks % 2
 
