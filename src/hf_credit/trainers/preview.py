@@ -27,7 +27,7 @@ from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.callbacks import EpisodeCallback, likely_cause, unread_replies
 from hf_credit.trainers.recipes import Job, read_job
 from hf_credit.trainers.recording import transcript
-from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, Collections, Kept, Projected, compared
+from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, measure
 from hf_credit.trainers.training import build_trainer, load_rows, tasks_of_update
 from hf_credit.words import counted, duration
 
@@ -173,6 +173,7 @@ class _Look(EpisodeCallback):
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         if not self.episodes:
             self.episodes, self.credit = collected.episodes, list(advantages)
+            self.chat, self.most_context = trainer.chat, trainer.engine.max_context_tokens
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         self.logs = {**(logs or {}), **self.logs}
@@ -205,48 +206,41 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
     with OwnFolder(prefix="hf-credit-preview-") as folder:
         fields = {**_smaller(full, tasks), "output_dir": str(folder), "max_steps": collections}
         job = read_job(arguments, fields)
-        beside, rows = replace(job, args=copy.deepcopy(job.args)), load_rows(job)
-        trainer, kept = build_trainer(job, rows), list[Kept]()
-        look = _Look()
-        trainer.add_callback(look)
+        look, rows, plain = _Look(), load_rows(job), replace(job, args=copy.deepcopy(job.args))
+
+        def own() -> Any:
+            trainer = build_trainer(job, rows)
+            trainer.add_callback(look)
+            return trainer
+
+        makers = {str(job.game.method): own}
+        if collections > 2:
+            makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME)))
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        own = Collections(trainer, Projected(), kept, _can_tell)
-        own.run()
-        found = {trainer.method.name: own}
+        found = measure(str(job.model.model_name_or_path), makers, _can_tell)
         replies = [
             decision for episode in look.episodes for decision in episode.own_decisions if not decision.observed
         ]
-        tokenizer = trainer.chat.tokenizer
-        seen = Preview(
+        return Preview(
             tasks=job.args.generation_batch_size,
             metrics={name: value for name, value in look.logs.items() if isinstance(value, int | float)},
             transcripts=tuple(
-                transcript(episode, credit, tokenizer)
+                transcript(episode, credit, look.chat.tokenizer)
                 for episode, credit in list(zip(look.episodes, look.credit, strict=True))[:shown]
             ),
             unread=tuple(_unread(look.episodes).most_common(3)),
-            unreadable=unread_replies(trainer.interaction, look.episodes),
-            longest_context=(
-                max((len(one.context_ids) for one in replies), default=0),
-                trainer.engine.max_context_tokens,
-            ),
+            unreadable=unread_replies(job.interaction, look.episodes),
+            longest_context=(max((len(one.context_ids) for one in replies), default=0), look.most_context),
             longest_reply=(max((len(one.action_ids) for one in replies), default=0), job.args.max_completion_length),
-            cut=sum(was_cut(one.action_ids, trainer.chat.end_tokens) for one in replies) / max(len(replies), 1),
+            cut=sum(was_cut(one.action_ids, look.chat.end_tokens) for one in replies) / max(len(replies), 1),
             seconds=look.ended - look.begun,
             memory=_most_memory(),
             full_tasks=int(tasks_of_update(full.args)),
-            updates=_updates(full, trainer.train_dataset),
-            at_hand=tuple(_at_hand(trainer.interaction, look.episodes)),
+            updates=_updates(full, rows.train),
+            at_hand=tuple(_at_hand(job.interaction, look.episodes)),
+            signal=found if found.signals else None,
         )
-        if not own.gradients or len(own.played) < 3:
-            return seen
-        del trainer
-        if OUTCOME not in found:
-            beside.args.max_steps = len(own.played)
-            found[OUTCOME] = Collections(build_trainer(beside, rows, methods.make(OUTCOME)), Projected(), kept)
-            found[OUTCOME].run()
-        return replace(seen, signal=compared(OUTCOME, found, kept))
 
 
 def _smaller(full: Job, tasks: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class Collections(EpisodeCallback):
         trainer: Any,
         projected: Projected,
         kept: list[Kept],
-        enough: Callable[[Sequence[Played]], bool] = lambda played: False,
+        enough: Callable[[Sequence[Played]], bool],
     ) -> None:
         accelerator = trainer.accelerator
         self.whole = not shards_weights(accelerator) and accelerator.distributed_type != DistributedType.DEEPSPEED
@@ -170,33 +170,27 @@ class Collections(EpisodeCallback):
 
 
 def measure(
-    name: str, makers: Mapping[str, Callable[[], Any]], projected: Projected | None = None, **about: Any
+    name: str,
+    makers: Mapping[str, Callable[[], Any]],
+    enough: Callable[[Sequence[Played]], bool] = lambda played: False,
+    seed: int = 0,
+    **about: Any,
 ) -> SignalDiagnosis:
     """Measures the signal of methods with a trainer for each, one after the other, so that one model is in memory.
 
     Args:
         name: of the policy.
         makers: by method, makes its trainer, with `NO_UPDATE` and `max_steps` collections; all from one policy.
-        projected: how gradients are projected.
+        enough: whether no further collection of a method is needed after these.
+        seed: of the projection.
         **about: other fields of the result.
     """
-    projected, kept = projected or Projected(), list[Kept]()
-    found: dict[str, Collections] = {}
+    projected, kept, found = Projected(seed=seed), list[Kept](), dict[str, Collections]()
     for label, make in makers.items():
-        found[label] = Collections(make(), projected, kept)
+        found[label] = Collections(make(), projected, kept, enough)
         found[label].run()
-    return compared(name, found, kept, **about)
-
-
-def compared(name: str, found: Mapping[str, Collections], kept: Sequence[Kept], **about: Any) -> SignalDiagnosis:
-    """Returns the signals of methods, by name, and the cosines between those that have one.
-
-    Args:
-        kept: all that was played.
-        **about: other fields of the result.
-    """
-    gradients = {label: torch.stack(one.gradients).numpy() for label, one in found.items()}
-    signals = {label: signal(gradients[label], one.played) for label, one in found.items()}
+    gradients = {label: torch.stack(one.gradients).numpy() for label, one in found.items() if len(one.gradients) > 2}
+    signals = {label: signal(own, found[label].played) for label, own in gradients.items()}
     cosines = {}
     for first, second in itertools.combinations([label for label, one in signals.items() if one.measurable], 2):
         both = min(len(gradients[first]), len(gradients[second]))

@@ -25,7 +25,7 @@ from hf_credit.rollouts.capabilities import Oracled, Replayable
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, Projected, measure
+from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, measure
 
 AGREEMENT = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # at most
 TASKS = 16  # of a collection of single episodes; a method with several of each task has a quarter, at least 2
@@ -83,7 +83,7 @@ class SignalProtocol(Protocol):
         with OwnFolder(prefix="hf-credit-signal-") as folder:
             make = partial(self._trainer, model, setup, rows, folder, loading)
             makers = {label: partial(make, method) for label, method in asked.items()}
-            return [measure(name, makers, Projected(seed=self.plan.seed), about=about, **measured)]
+            return [measure(name, makers, seed=self.plan.seed, about=about, **measured)]
 
     def _agreement(
         self, subject: policy.Subject, starts: Sequence[Any], asked: Mapping[str, Method]
