@@ -116,16 +116,14 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
     found = _strength(*_product(g, g), confidence)
     size, tokens = float((g**2).sum(axis=1).mean()), float(np.mean([one.cost.completion_tokens for one in played]))
 
-    def cost(strength: float) -> float:
-        return tokens * max(size - strength, 0.0) / strength if strength > 0 else math.inf
-
+    ends = (found.mean, found.high, found.low)
+    costs = [tokens * max(size - end, 0.0) / end if end > 0 else math.inf for end in ends]
     groups = [group for one in played for group in one.groups()]
     success = [known for one in played for _, _, known in one.outcomes if not math.isnan(known)]
-    ends = {name: cost(getattr(found, at)) for name, at in (("mean", "mean"), ("low", "high"), ("high", "low"))}
     return Signal(
         signal=found,
         variance=size - found.mean,
-        cost=Interval(**ends, confidence=confidence, n=found.n),
+        cost=replace(found, mean=costs[0], low=costs[1], high=costs[2]),
         tokens=tokens,
         silent=float((~g.any(axis=1)).mean()),
         equal=float(np.mean([len(group) < 2 for group in groups])),
@@ -148,7 +146,8 @@ def cosine(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Int
     products, left = zip(*(_product(*pair) for pair in ((a, b), (a, a), (b, b))), strict=True)
     of_all = _ratio(*map(np.atleast_1d, products))[0]
     found = _jackknife(float(of_all), _ratio(*left), confidence)
-    return replace(found, **{name: float(np.clip(getattr(found, name), -1, 1)) for name in ("mean", "low", "high")})
+    mean, low, high = np.clip([found.mean, found.low, found.high], -1, 1).tolist()
+    return replace(found, mean=mean, low=low, high=high)
 
 
 def _strength(value: float, without: Array, confidence: float) -> Interval:

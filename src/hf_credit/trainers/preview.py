@@ -80,14 +80,16 @@ class Preview:
         return self.full_tasks / self.tasks
 
     @property
+    def _telling(self) -> float:
+        """The share of collections with a signal; of advantages other than 0 if it was not measured."""
+        if self.signal is None:
+            return 1 - self.metrics.get("advantages/zero", 1.0)
+        return 1 - next(iter(self.signal.signals.values())).silent
+
+    @property
     def begins(self) -> bool:
         """Whether the policy can begin to learn: some advantage is not 0, and most replies are whole."""
-        later = self.signal is not None and next(iter(self.signal.signals.values())).silent < 1.0
-        return (
-            (later or self.metrics.get("advantages/zero", 1.0) < 1.0)
-            and self.cut <= _MANY
-            and not self.metrics.get("endings/error", math.nan) > _MANY
-        )
+        return self._telling > 0 and self.cut <= _MANY and not self.metrics.get("endings/error", math.nan) > _MANY
 
     def verdict(self) -> str:
         """Returns in one sentence whether the policy can begin to learn, and a remedy if it cannot."""
@@ -96,7 +98,8 @@ class Preview:
             return f"The policy cannot begin: {cause}"
         if self.metrics.get("success", math.nan) >= _ALL:
             return "The policy has hardly anything to learn: nearly all episodes succeed; take harder tasks."
-        return f"The policy can begin: {1 - self.metrics['advantages/zero']:.0%} of advantages differ from 0."
+        told = "advantages differ from 0" if self.signal is None else "collections have a signal"
+        return f"The policy can begin: {self._telling:.0%} of {told}."
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -132,27 +135,18 @@ class Preview:
 
     def _signal(self, found: SignalDiagnosis) -> Iterator[str]:
         for name, own in found.signals.items():
-            yield (
-                f"Signal of {name}, generated tokens until the signal-to-noise ratio is 1: {own} "
-                f"({own.silent:.0%} of {own.signal.n} collections silent)"
-            )
+            silent = f"{own.silent:.0%} of {own.signal.n} collections silent"
+            yield f"Signal of {name}, generated tokens until the signal-to-noise ratio is 1: {own} ({silent})"
         for pair, value in found.cosines.items():
             yield f"Cosine of the gradients of {pair}: {value.mean:.2f} [{value.low:.2f}, {value.high:.2f}]"
         outcome = found.signals[OUTCOME]
-        none, success = not outcome.success.mean, outcome.success
+        share, none = outcome.success, not outcome.success.mean
         if none or not outcome.measurable:
-            share = (
-                ""
-                if math.isnan(success.mean)
-                else (
-                    f"{success.mean:.1%} of {success.n} episodes succeed (95% interval {success.low:.1%} to "
-                    f"{success.high:.1%}); "
-                )
+            known = (
+                f"{share.mean:.1%} of {share.n} episodes succeed (95% interval {share.low:.1%} to {share.high:.1%}); "
             )
-            yield (
-                f"The outcome {'is silent' if none else 'says little'}: {share}its signal: {outcome}. At hand: "
-                f"{'; '.join(self.at_hand)}."
-            )
+            says = f"{'is silent' if none else 'says little'}: {known if share.n else ''}its signal: {outcome}."
+            yield f"The outcome {says} At hand: {'; '.join(self.at_hand)}."
 
 
 class _Look(EpisodeCallback):

@@ -27,6 +27,9 @@ _CHUNK = 128 * WIDTH  # numbers that are projected at once
 
 OUTCOME = "outcome_reward"
 
+Enough = Callable[[Sequence[Played]], bool]
+"""Whether no further collection of a method is needed after these."""
+
 NO_UPDATE: Mapping[str, Any] = {
     "learning_rate": 0.0,
     "lr_scheduler_type": "constant",
@@ -107,18 +110,12 @@ class Collections(EpisodeCallback):
         trainer: with the settings `NO_UPDATE`, whose generations serve one update each.
         projected: equal for all methods that are compared.
         kept: of methods before; a collector of their kind is not played again.
-        enough: whether no further collection is needed after these.
+        enough: ends the collections.
 
     Where processes share the weights or gradients of the policy, it ends after one and measures nothing.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        projected: Projected,
-        kept: list[Kept],
-        enough: Callable[[Sequence[Played]], bool],
-    ) -> None:
+    def __init__(self, trainer: Any, projected: Projected, kept: list[Kept], enough: Enough) -> None:
         accelerator = trainer.accelerator
         self.whole = not shards_weights(accelerator) and accelerator.distributed_type != DistributedType.DEEPSPEED
         self.trainer, self.projected, self.enough = trainer, projected, enough
@@ -172,7 +169,7 @@ class Collections(EpisodeCallback):
 def measure(
     name: str,
     makers: Mapping[str, Callable[[], Any]],
-    enough: Callable[[Sequence[Played]], bool] = lambda played: False,
+    enough: Enough = lambda played: False,
     seed: int = 0,
     **about: Any,
 ) -> SignalDiagnosis:
@@ -181,7 +178,7 @@ def measure(
     Args:
         name: of the policy.
         makers: by method, makes its trainer, with `NO_UPDATE` and `max_steps` collections; all from one policy.
-        enough: whether no further collection of a method is needed after these.
+        enough: ends the collections of a method.
         seed: of the projection.
         **about: other fields of the result.
     """

@@ -69,21 +69,17 @@ class SignalProtocol(Protocol):
         subject, starts = policy.load_subject(model, setup, self.plan, tasks=tasks, **loading)
         trained = {} if self.methods or subject.trained is None else {subject.trained.name: subject.trained}
         asked = {OUTCOME: methods.make(OUTCOME), **trained, **self.methods}
-        about: dict[str, Any] = {
-            **subject.about,
-            "collections": self.collections,
-            "methods": {label: method.spec() for label, method in asked.items()},
-        }
+        about = {"collections": self.collections, "methods": {label: one.spec() for label, one in asked.items()}}
+        found: dict[str, Any] = {"seed": self.plan.seed, "about": {**subject.about, **about}}
         if Replayable(subject.engine.interaction).replayable:
-            about |= self._agreement(subject, starts, asked)
+            found |= self._agreement(subject, starts, asked)
         name, rows = subject.name, [one.task if one.seed is None else {**one.task, "seed": one.seed} for one in starts]
         del subject  # one model at a time
         gc.collect()
-        measured = {key: about.pop(key) for key in ("agreement", "not_measured", "cost") if key in about}
         with OwnFolder(prefix="hf-credit-signal-") as folder:
             make = partial(self._trainer, model, setup, rows, folder, loading)
             makers = {label: partial(make, method) for label, method in asked.items()}
-            return [measure(name, makers, seed=self.plan.seed, about=about, **measured)]
+            return [measure(name, makers, **found)]
 
     def _agreement(
         self, subject: policy.Subject, starts: Sequence[Any], asked: Mapping[str, Method]
@@ -114,8 +110,8 @@ class SignalProtocol(Protocol):
         size = self._tasks if single else max(self._tasks // 8 * 2, 2)
         # Methods with collections of different sizes share no task between different collections.
         chosen = [rows[k * self._tasks + place] for k in range(self.collections) for place in range(size)]
-        interaction, most, cpu = setup.build(), setup.sampling, device_of(loading.get("device")) == "cpu"
-        trusted = bool(loading.get("trust_remote_code"))
+        interaction, own, cpu = setup.build(), setup.sampling, device_of(loading.get("device")) == "cpu"
+        trusted, most = bool(loading.get("trust_remote_code")), own.max_new_tokens
         args = CreditConfig(
             **NO_UPDATE,
             output_dir=str(folder),
@@ -128,19 +124,18 @@ class SignalProtocol(Protocol):
             use_cpu=cpu,
             bf16=False,
             gradient_checkpointing=not cpu,
-            max_completion_length=most.max_new_tokens,
-            temperature=most.temperature,
-            top_p=most.top_p,
-            top_k=most.top_k,
+            max_completion_length=most,
+            **{name: getattr(own, name) for name in ("temperature", "top_p", "top_k")},
             chat_template_kwargs=dict(setup.chat_template_kwargs),
             max_concurrent_episodes=loading.get("max_concurrent", 256),
             critic_model=setup.critic_model,
             trust_remote_code=trusted,
         )
         tokenizer = load_tokenizer(model, trusted)
-        others = load_role_models(
-            loading.get("role_models") or {}, interaction, tokenizer, most.max_new_tokens, str(args.device), trusted
-        )
+        untrained = loading.get("role_models") or {}
+        settings: dict[str, Any] = {
+            "processing_class": tokenizer,
+            "samplers": load_role_models(untrained, interaction, tokenizer, most, str(args.device), trusted),
+        }
         train = Dataset.from_list([dict(row) for row in chosen])
-        settings: dict[str, Any] = {"processing_class": tokenizer, "samplers": others}
         return CreditTrainer(model, interaction, args, train, method=method, **settings)
