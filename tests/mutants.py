@@ -416,7 +416,7 @@ MUTANTS = [
     ),
     Mutant(
         "ids of replies are random",
-        _AGENTS + "dialects.py",
+        _AGENTS + "dialects/base.py",
         'f"chatcmpl-{place}"',
         'f"chatcmpl-{id(record)}"',
         ["tests/agents/test_endpoint.py::test_an_sdk_reads_the_answers"],

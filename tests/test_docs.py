@@ -39,7 +39,7 @@ from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
 from hf_credit.oracles import default_oracle
-from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import PRESETS, GameArguments, read_job
@@ -418,7 +418,6 @@ def default_of(expression: str, config: VerifiableProcessConfig | ReplayLOOConfi
         return {name: parameter.default for name, parameter in parameters.items()}
 
     names = {"make": make, "methods": methods, "oracles": oracles, "default_oracle": default_oracle}
-    names["Sampling"] = Sampling
     return eval(expression, {**names, "signature": signature, "turn_group_advantages": turn_group_advantages})
 
 

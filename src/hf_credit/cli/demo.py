@@ -181,9 +181,7 @@ def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
-    known = recipe.recipe()
-    most, kept = known["max_completion_length"], {name: known[name] for name in ("temperature", "top_p", "top_k")}
-    sampling = Sampling(max_new_tokens=most, **kept)
+    sampling = Sampling(max_new_tokens=recipe.recipe()["max_completion_length"])
     config = MicroConfig(**recipe.base, seed=recipe.seed)
     create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
