@@ -131,6 +131,15 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
     )
 
 
+def can_tell(played: Sequence[Played], share: float = 0.03, few: int = 8) -> bool:
+    """Returns whether a share of successes of 0 is told from `share`, or `few` collections have a success or no task
+    has the metric."""
+    known = [success for one in played for *_, success in one.outcomes if not math.isnan(success)]
+    if any(known) or not known:
+        return len(played) >= few
+    return len(known) > 1 and mean_interval(known, within=SHARE).high < share
+
+
 def cosine(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Interval:
     """Estimates the cosine of the expected gradients of two methods, with its jackknife interval.
 

@@ -16,8 +16,7 @@ import torch
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
-from hf_credit.diagnostics.signal import Played, SignalDiagnosis
-from hf_credit.evaluation.statistics import SHARE, mean_interval
+from hf_credit.diagnostics.signal import SignalDiagnosis, can_tell
 from hf_credit.files import OwnFolder
 from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.methods.base import absent_inputs
@@ -33,8 +32,6 @@ from hf_credit.words import counted, duration
 
 _MANY = 0.5  # a share of replies or episodes above which a training hardly begins
 _ALL = 0.98  # a share of successes above which there is little left to learn
-_SILENT = 0.03  # a share of successes that is told from 0
-_FEW = 8  # collections that measure a signal
 _LINE = 60  # characters of a reply in a list
 
 
@@ -212,7 +209,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
             makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME)))
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        found = measure(str(job.model.model_name_or_path), makers, _can_tell)
+        found = measure(str(job.model.model_name_or_path), makers, can_tell)
         replies = [
             decision for episode in look.episodes for decision in episode.own_decisions if not decision.observed
         ]
@@ -254,14 +251,6 @@ def _smaller(full: Job, tasks: int) -> dict[str, Any]:
         "gradient_accumulation_steps": steps if counted_in_steps else 1,
         "instances_per_update": None if counted_in_steps else steps * rows * processes,
     }
-
-
-def _can_tell(played: Sequence[Played]) -> bool:
-    """Whether these are enough to tell a share of successes of 0 from `_SILENT`, and to measure a signal."""
-    known = [success for one in played for *_, success in one.outcomes if not math.isnan(success)]
-    if any(known) or not known:
-        return len(played) >= _FEW
-    return len(known) > 1 and mean_interval(known, within=SHARE).high < _SILENT
 
 
 def _at_hand(interaction: Interaction[Any], episodes: Sequence[Episode]) -> Iterator[str]:

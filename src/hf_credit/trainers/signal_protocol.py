@@ -14,6 +14,7 @@ from datasets import Dataset
 from hf_credit import methods
 from hf_credit.collectors import Single, Verified
 from hf_credit.diagnostics import policy
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.protocols import Protocol
 from hf_credit.diagnostics.signal import SignalDiagnosis
@@ -59,9 +60,12 @@ class SignalProtocol(Protocol):
             )
         return tasks - tasks % 2
 
+    def _few(self) -> BucketPlan:
+        return replace(self.plan, **{name: min(getattr(self.plan, name), most) for name, most in AGREEMENT.items()})
+
     def replies(self, setup: TaskSpec) -> int:
         most, played = setup.build().max_replies or 1, self._tasks * self.collections
-        return played * most * (1 + len(self.methods)) + policy.replies_at_most(0, most, self.plan, 0)
+        return played * most * (1 + len(self.methods)) + policy.replies_at_most(64, most, self._few(), 0)
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[SignalDiagnosis]:
         refuse_adapters(model)
@@ -77,7 +81,7 @@ class SignalProtocol(Protocol):
         del subject  # one model at a time
         gc.collect()
         with OwnFolder(prefix="hf-credit-signal-") as folder:
-            make = partial(self._trainer, model, setup, rows, folder, loading)
+            make = partial(self._built, model, setup, rows, folder, loading)
             makers = {label: partial(make, method) for label, method in asked.items()}
             return [measure(name, makers, **found)]
 
@@ -86,8 +90,7 @@ class SignalProtocol(Protocol):
     ) -> dict[str, Any]:
         """The rank correlation of the credit of replies with the returns of other replays of them."""
         oracle = Oracled(subject.engine.interaction).check_oracle(None)
-        few = {name: min(getattr(self.plan, name), most) for name, most in AGREEMENT.items()}
-        found = policy.diagnose_policy(subject, starts[:64], replace(self.plan, **few), methods=asked, oracle=oracle)
+        found = policy.diagnose_policy(subject, starts[:64], self._few(), methods=asked, oracle=oracle)
         credits = [one for one in found.events[0].credits if one.method in asked]
         unknown = {one.method: one.status["apart"] for one in credits if one.status["apart"] != FidelityStatus.OK}
         return {
@@ -96,7 +99,7 @@ class SignalProtocol(Protocol):
             "cost": found.cost,
         }
 
-    def _trainer(
+    def _built(
         self,
         model: str,
         setup: TaskSpec,
