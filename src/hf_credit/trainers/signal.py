@@ -24,6 +24,7 @@ from hf_credit.trainers.ranks import shards_weights
 
 WIDTH = 8191  # a prime, so that no two numbers of one row or column of a matrix meet in the projection
 _CHUNK = 128 * WIDTH  # numbers that are projected at once
+_SIGNS = (torch.arange(256)[:, None] >> torch.arange(8) & 1) * 2.0 - 1  # of each byte, eight
 
 OUTCOME = "outcome_reward"
 
@@ -81,9 +82,7 @@ class Projected:
 
     def _folded(self, piece: Tensor, signs: torch.Generator, begin: int) -> Tensor:
         bits = torch.randint(256, (-(-len(piece) // 8),), dtype=torch.uint8, device=piece.device, generator=signs)
-        places = torch.arange(8, dtype=torch.uint8, device=piece.device)
-        ones = ((bits[:, None] >> places) & 1).flatten()[: len(piece)]
-        signed = torch.where(ones.bool(), piece, -piece).float()
+        signed = piece.float() * _SIGNS.to(piece.device)[bits.int()].flatten()[: len(piece)]
         whole = nn.functional.pad(signed, (begin, -(begin + len(piece)) % self.width))
         return whole.view(-1, self.width).sum(dim=0).double().cpu()
 
