@@ -129,7 +129,7 @@ soak: $(STAMP) ## test a Hub that fails with twenty seeds in place of two, and t
 	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub tests/leaderboard packages/local-hub
 	OMP_NUM_THREADS=1 CODE_SANDBOX_EVERY=1 $(BIN)/python -m pytest packages/code-sandbox/tests/test_unit_tests.py -k reference
 
-mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)
+mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 lint: $(STAMP) ## check style and types

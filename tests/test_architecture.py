@@ -64,7 +64,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "diagnostics": {"evaluation"},
     "metrics": {"diagnostics"},
     "hub": {"metrics"},
-    "trainers": {"evaluation", "recipes"},
+    "trainers": {"diagnostics", "recipes"},
     "cli": {"hub", "trainers"},
 }
 

@@ -178,7 +178,7 @@ def test_actions_of_a_file_act_outside_of_the_process_by_consent_alone(tool_chat
     path, runs = written(tmp_path, *[TRACE] * 5, row, *[TRACE] * 5), agent.costs()["runs"]
     found, ((line, error),) = recorded_demonstrations(path, tool_chat, agent)
     assert (len(found), line, agent.costs()["runs"]) == (10, 6, runs)
-    assert "without your consent, got some for 'agent_programs:looks'; read them, then set --replay-actions." in error
+    assert "without your consent, got some for 'agent_programs:looks'; read them, then set --replay" in error
     found, failures = recorded_demonstrations(path, tool_chat, agent, Consent(actions=True))
     assert (len(found), failures, agent.costs()["runs"]) == (11, [], runs + 1)
     agent.close()

@@ -43,18 +43,24 @@ from hf_credit.methods.cvt import Constraints
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.options import options_of
 from hf_credit.oracles.auditing import Audit, Proposal
+from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
 from hf_credit.policies.micro import build_tokenizer
+from hf_credit.policies.scripted import recorded, walk
 from hf_credit.rollouts import (
     Chat,
     Ending,
     Engine,
     EnvironmentInteraction,
+    Episode,
     Generation,
     Interaction,
     Ledger,
     LocalContext,
     Request,
+    RolloutRequest,
 )
+from hf_credit.rollouts.replay import begun_later
+from hf_credit.rollouts.scripts import OraclePlayer
 
 # Where a method's own numbers would play more than these tests need.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -190,8 +196,8 @@ class Team(Interaction[Turns]):
     roles = ("thinker", "agent")
     removable = ("thinker",)
 
-    def __init__(self) -> None:
-        self.game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
+    def __init__(self, history: str = "current") -> None:
+        self.game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history, instructions=False)
 
     def start(self, task: Any, seed: int) -> Turns:
         first = self.game.start(task, seed)
@@ -209,6 +215,13 @@ class Team(Interaction[Turns]):
 
     def outcome(self, state: Turns) -> float:
         return sum(place * ord(cell) for place, cell in enumerate(state.now.world.cells, 1)) % 5 / 4
+
+    def metrics(self, state: Turns) -> dict[str, float]:
+        return {"success": float(not state.left)}
+
+    def scripted_player(self, quality: float) -> Any:
+        player = self.game.scripted_player(quality)
+        return lambda state, *asked: player(state.now, *asked)
 
     def without(self, state: Turns, role: str) -> Turns:
         return replace(state, now=state.origin, left=("agent",))
@@ -250,7 +263,7 @@ class Player:
             result = "correct" if "result is correct" in shown else "wrong"
             text = json.dumps({"outcome": result, "shares": {"thinker": share, "agent": 1 - share}})
         elif self.draws.random() >= self.boom:
-            cells = "".join(re.findall(r"[.1-4]", "".join(re.findall(r"R[1-4] ((?:[.1-4] ?){4})", shown))))
+            cells = "".join(re.findall(r"[.1-4]", "".join(re.findall(r"R[1-4] ((?:[.1-4] ?){4})", shown)[-4:])))
             cell = cells.index(".")
             digit = self.digit(cells, cell) if self.draws.random() < self.right else self.draws.choice("1234")
             text = f"<action>fill {cell // 4 + 1} {cell % 4 + 1} {digit}</action>"
@@ -407,6 +420,46 @@ def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
         assert value == pytest.approx(0.0 if isinstance(value, float) else [0.0] * len(value), abs=1e-9)
 
 
+class Begun(LocalContext):
+    """A context that knows which requests it made, and plays no others."""
+
+    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        return super().begin({**row, "begun": instance}, instance, **settings)
+
+    def play(self, starts: Sequence[RolloutRequest[Any]], *args: Any, **kwargs: Any) -> list[Episode]:
+        assert all(start.state is not None or "begun" in start.task for start in starts)
+        return super().play(starts, *args, **kwargs)
+
+
+@EVERY_METHOD
+def test_its_context_says_where_the_episodes_of_a_task_begin(name: str, chat: Chat) -> None:
+    context = local(name, chat)
+    context.__class__ = Begun
+    assert play(name, context, tasks=2)[1].rollouts
+
+
+@pytest.mark.parametrize("history", ["current", "append"])
+@EVERY_METHOD
+def test_episodes_that_begin_later_are_credited_from_there(name: str, history: str, chat: Chat) -> None:
+    context = local(name, chat)
+    context.engine = context.engine.of(Team(history) if name in NEED_A_TEAM else Uneven(4, history))
+    context.interaction = context.engine.interaction
+    context.frozen = context.engine
+    task, rows = context.interaction, [{"seed": seed} for seed in range(2)]
+    fill = OraclePlayer(make("sudoku", size=4, blanks=4), SudokuConstraintsOracle(), 1.0)
+    walked = [walk(task, lambda state, *rest: fill(game_of(state), *rest), RolloutRequest(task=row)) for row in rows]
+    context.starts = {place: begun_later(task, recorded(task, chat, one), 1) for place, one in enumerate(walked)}
+    method = made(name).bind(task)
+    collected = method.collector(rows, context, method.memory)
+    assert {min(one.step for one in episode.decisions) for episode in collected.episodes} == {1}
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
+    assert any(value != 0 for value in credits.values())
+
+
+def game_of(state: Any) -> Any:
+    return getattr(state, "now", state)
+
+
 class Together(LocalContext):
     """The context of one of several processes, each in a thread, which gather from each other."""
 
@@ -561,7 +614,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
         keep = KeepGradients(saved)
         trainer: Any = CreditTrainer(
             str(policy),
-            task_of(name, max_turns=2, history="append" if grows else "current"),
+            task_of(name, changed.pop("max_turns", 2), "append" if grows else "current"),
             CreditConfig(**{**values, **changed}),
             Dataset.from_list([{"seed": seed} for seed in range(8)]),
             method=made(name),
@@ -593,3 +646,13 @@ def test_training_does_not_depend_on_the_layout_and_resumes_exactly(
     scale = max(float(gradient.abs().max()) for gradient in first.values())
     for parameter, gradient in first.items():
         torch.testing.assert_close(apart[parameter], gradient, rtol=1e-3, atol=1e-5 * scale, msg=parameter)
+
+
+@EVERY_METHOD
+def test_it_trains_on_episodes_that_begin_later(name: str, trained: Callable[..., Any]) -> None:
+    trainer = trained(name, max_steps=1, starts="oracle", max_turns=4)
+    logged = trainer.state.log_history[0]
+    assert 0 < logged["starts/later"] < 1
+    assert logged["starts/horizon"] == 1.0
+    assert trainer.starts.horizons
+    assert all(gradient.isfinite().all() for gradient in trainer.kept[0].values())

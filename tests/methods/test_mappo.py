@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from hf_credit import methods
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.methods.mappo import DecisionAdvantages
 from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, by_episode
@@ -43,17 +40,3 @@ def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return()
     (lesson,) = credit.critic_targets
     assert [one.ids for one in lesson.inputs] == [(1,), (1, 9, 2)]
     assert list(lesson.targets) == [(10.0,), (10.0,)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
-        ({"lam": -1}, r"lam must be in \[0, 1\], got -1"),
-        ({"group_size": 1}, "group_size must be at least 2, got 1"),
-        ({"return_clip": 0}, "return_clip must be above 0, got 0"),
-    ],
-)
-def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        methods.make("mappo", **options)

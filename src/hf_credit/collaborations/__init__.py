@@ -7,6 +7,7 @@ from typing import Any
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event, Loop
 from hf_credit.collaborations.scorers import Scorer
+from hf_credit.options import check_options
 from hf_credit.registry import Registry
 from hf_credit.rollouts import Interaction
 
@@ -25,6 +26,11 @@ COLLABORATIONS = {
 }
 
 NAMED = Registry[Interaction[Any]](
-    "collaboration", COLLABORATIONS, Interaction, "name a collaboration, or use it as an environment.", recorded=True
+    "collaboration",
+    COLLABORATIONS,
+    Interaction,
+    "name a collaboration, or use it as an environment.",
+    check=check_options,
+    recorded=True,
 )
 make, known = NAMED.make, NAMED.known

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.oracles import OracleLike, resolve
-from hf_credit.rollouts import Episode, Interaction, RolloutRequest, verify
+from hf_credit.rollouts import Episode, Interaction, verify
 from hf_credit.rollouts.capabilities import Oracled, Replayable
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -27,6 +27,7 @@ class Rollout:
         instance: the index of its task among the task rows of this process.
         trained: whether its decisions may be trained on. If not, it serves for comparison.
         counted: whether it counts in `reward` and the other metrics of episodes, if it is trained.
+        later: whether it began at a later state of its task, so that its outcome counts apart.
         kind: `"policy"`, or another kind of the method, such as `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or is an alternative to; empty if there is none.
         extras: by name, data of a collector for its own method.
@@ -36,6 +37,7 @@ class Rollout:
     instance: int
     trained: bool = True
     counted: bool = True
+    later: bool = False
     kind: str = "policy"
     source: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -128,7 +130,8 @@ class Single:
     """One episode for each task row."""
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
-        return played(context.play([RolloutRequest(task=row) for row in rows]), range(len(rows)), len(rows))
+        starts = [context.begin(row, instance) for instance, row in enumerate(rows)]
+        return played(context.play(starts), range(len(rows)), len(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +152,7 @@ class Group(Options):
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         if not Replayable(context.interaction).replayable:
             # Each episode starts separately; their first states are equal if the world is deterministic.
-            starts = [RolloutRequest[Any](task=row) for row in rows for _ in range(self.size)]
+            starts = [context.begin(row, instance) for instance, row in enumerate(rows) for _ in range(self.size)]
             return played(context.play(starts), [index // self.size for index in range(len(starts))], len(rows))
         return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, context, memory)
 
@@ -174,8 +177,9 @@ class Tree(Options):
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         say_whether_shared(context, self.common_random_numbers)
         starts = [
-            RolloutRequest[Any](
-                task=row,
+            context.begin(
+                row,
+                instance,
                 fanout=self.fanout,
                 stream=context.stream("instance", instance) if self.common_random_numbers else None,
             )

@@ -117,7 +117,8 @@ class VisitedContexts(Options):
     replaying: ClassVar[bool] = True
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
-        starts = [RolloutRequest[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
+        begun = (context.begin(row, instance, scored=False) for instance, row in enumerate(rows))
+        starts = [start for start in begun for _ in range(self.references)]
         references = context.play(starts)
         say_whether_shared(context, self.common_random_numbers)
         fanout = (self.alternatives, self.replays)
@@ -171,7 +172,8 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
     for later in context.play(starts):
         rollout, index = origins[later.start]
         before = rollout.episode.decisions[:index]
-        episode = replace(later, decisions=(*before, *later.decisions), prefix_length=index, start=rollout.instance)
+        begun: Any = {"start": rollout.instance, "threads": rollout.episode.threads}
+        episode = replace(later, decisions=(*before, *later.decisions), prefix_length=index, **begun)
         source = rollout.episode.decisions[index].id
         forks.append(Rollout(episode=episode, instance=rollout.instance, kind=FORK, source=source))
     return forks

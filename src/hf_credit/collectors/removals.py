@@ -69,15 +69,16 @@ class Removals(Options):
         interaction = context.interaction
         first: dict[Key, RolloutRequest[Any]] = {}
         for instance, row in enumerate(rows):
-            opening, speaking = _opening(interaction, row)
+            begun = context.begin(row, instance)
+            opening, speaking = _opening(interaction, begun)
             states: list[tuple[Roles, Any]] = [((), opening)]
             for roles in self.removals if opening is not None and speaking else ():
                 if speaking <= {*roles}:
                     states += [(roles, state) for state in self._without(context, opening, roles)]
             for roles, state in states:
                 for number in range(self.size):
-                    first[instance, number, roles] = RolloutRequest(
-                        task=row,
+                    first[instance, number, roles] = replace(
+                        begun,
                         state=state,
                         seed=None if state is None or number == 0 else number,
                         stream=self._stream(context, instance, number),
@@ -125,10 +126,10 @@ class Removals(Options):
         )
 
 
-def _opening(interaction: Interaction[Any], row: TaskRow) -> tuple[Any, set[str]]:
-    """The first state of a task, and the roles that speak there; `None` if its code fails, which the Engine logs."""
+def _opening(interaction: Interaction[Any], begun: RolloutRequest[Any]) -> tuple[Any, set[str]]:
+    """A request's first state and the roles that speak there; `None` if its code fails, which the Engine logs."""
     try:
-        first = interaction.start(row, row.get("seed", 0))
+        first = interaction.start(begun.task, begun.task.get("seed", 0)) if begun.state is None else begun.state
         return first, {request.role for request in interaction.pending(first)}
     except Exception:
         return None, set()

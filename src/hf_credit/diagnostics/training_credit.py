@@ -169,7 +169,7 @@ def training_credit(
         events=by_event(found, targets),
         decisions=len({decision.id for episode in collected.episodes for decision in episode.decisions}),
         unreplayed=len(drawn) - len(sound),
-        cost=_difference(context.ledger, spent) + cost,
+        cost=context.ledger - spent + cost,
         about=dict(about or {}),
     )
 
@@ -276,15 +276,6 @@ def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _difference(after: Ledger, before: Ledger) -> Ledger:
-    def less(more: Any, earlier: Any) -> Any:
-        if isinstance(more, Mapping):
-            return {role: count - earlier.get(role, 0) for role, count in more.items()}
-        return more - earlier
-
-    return Ledger(**{name: less(value, getattr(before, name)) for name, value in vars(after).items()})
 
 
 def _squared_errors(pairs: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

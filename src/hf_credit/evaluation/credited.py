@@ -103,9 +103,8 @@ class CreditedEpisode:
         decisions: its decisions, in order.
         outcome: its outcome; `None` if it was not scored.
         ending, error, metrics: as in `Episode`; files contain `None` for a metric that is not finite.
-        update: the number of its update, from 1; 0 outside training.
-        instance: the index of its task in the update.
-        decisions_left_out: the number of omitted decisions.
+        update, instance: the number of its update, from 1 (0 outside training), and the index of its task there.
+        decisions_left_out, begun: the number of omitted decisions, and of steps of its task before all of them.
         state: its first state as text, from which it can be played again; empty if it is not known.
         chosen: why this episode of its update was kept; empty if all were.
     """
@@ -118,6 +117,7 @@ class CreditedEpisode:
     update: Number = 0
     instance: Number = 0
     decisions_left_out: Number = 0
+    begun: Number = 0
     state: str = ""
     chosen: str = ""
 
@@ -206,6 +206,7 @@ def credited_episode(
         ending=str(episode.ending),
         error=episode.error,
         metrics=dict(episode.metrics),
+        begun=episode.steps_before,
         state=_first_state(interaction, episode),
         **facts,
     )

@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.traces import RecordedTraces, read_lines, trace_of
-from hf_credit.policies.scripted import Demonstration, Step, recorded, walk
+from hf_credit.policies.scripted import Demonstration, Step, recorded, walk_again
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable
 from hf_credit.rollouts.failures import in_one_line
@@ -59,18 +59,10 @@ def replayed(
     Raises:
         ValueError: the replies cannot be played from this state, or lead to another outcome.
     """
-    left = list(reversed(replies))
-
-    def reply(*_: Any) -> str:
-        if not left:
-            raise ValueError("it goes on after the last reply")
-        return left.pop()
-
     try:
         task = Replayable(interaction).state_to_json(state)
-        episode = recorded(interaction, chat, walk(interaction, reply, RolloutRequest(state=state)))
-        if left:
-            raise ValueError("it ends before the last reply")
+        walked = walk_again(interaction, replies, RolloutRequest(state=state))
+        episode = recorded(interaction, chat, walked)
         if outcome is not None and not math.isclose(episode.outcome, outcome, rel_tol=1e-5, abs_tol=1e-9):
             raise ValueError(f"its outcome is {episode.outcome:g}, and was {outcome:g}")
     except Exception as error:  # of the task's code too, as states and replies may be untrusted
@@ -92,7 +84,7 @@ def _demonstration(
     if Replayable(interaction).acts and not consent.actions:
         raise ValueError(
             f"recorded actions must not act outside of this process without your consent, got some for "
-            f"{interaction.name!r}; read them, then set --replay-actions."
+            f"{interaction.name!r}; read them, then set --replay-actions, or begin in a training's own successes."
         )
     if not own.whole:
         raise ValueError(

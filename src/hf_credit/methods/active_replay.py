@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from hf_credit.boundary import Range
 from hf_credit.collectors import Rollout, RolloutBatch
@@ -31,7 +31,7 @@ from hf_credit.methods.groups import step_rewards
 from hf_credit.methods.replay_plan import START, Plan, Profile, ReplayMemory, StateKey, Sums, ratio_of
 from hf_credit.methods.trees import StepTrees
 from hf_credit.options import Count, Options, Share, filled_by_factory, with_parts
-from hf_credit.rollouts import Decision, Ending, RolloutRequest
+from hf_credit.rollouts import Decision, Ending
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 
@@ -109,9 +109,7 @@ class PlannedBranches(Options):
         larger = set(context.draws("rows").sample(range(len(rows)), rest)) if rest else set()
         sizes = {row: each + (row in larger) for row in range(len(rows))}
         instances = [row for row, size in sizes.items() if size]
-        starts = [
-            RolloutRequest[Any](task=rows[row], fanout=(sizes[row],) if sizes[row] > 1 else ()) for row in instances
-        ]
+        starts = [context.begin(rows[row], row, fanout=(sizes[row],) if sizes[row] > 1 else ()) for row in instances]
         return played(context.play(starts), instances, len(rows))
 
     def _branching(

@@ -31,7 +31,7 @@ from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.methods.groups import Turns, score
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Verifiable Process Rewards for Agentic Reasoning", url="https://github.com/thu-nics/VPR")
@@ -67,9 +67,11 @@ class TurnGroup(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         turn_rewards = self.rewards(collected)
-        return _credit(collected, turn_rewards, self._advantages(turn_rewards, context))
+        return _credit(collected, turn_rewards, self._advantages(_steps_before(collected), turn_rewards, context))
 
-    def _advantages(self, turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
+    def _advantages(self, before: Sequence[int], turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
+        # A turn is compared with those after as many steps, wherever their episodes began.
+        turn_rewards = [[*[None] * steps, *own] for steps, own in zip(before, turn_rewards, strict=True)]
         rows, local = base.all_gather_with_slice(turn_rewards, context)
         rewards, active = pad_to_matrix(rows)
         known = rewards[active & ~rewards.isnan()]
@@ -78,7 +80,9 @@ class TurnGroup(Options):
             context.log("process_reward/std", known.std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
         unknown = returns.isnan()
-        return turn_group_advantages(returns, active & ~unknown, self.min_active).masked_fill(unknown, math.nan)[local]
+        found = turn_group_advantages(returns, active & ~unknown, self.min_active).masked_fill(unknown, math.nan)
+        own = [row.roll(-steps) for row, steps in zip(found[local], before, strict=True)]
+        return torch.stack(own) if own else found[local]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +109,9 @@ class ValueDifferences(TurnGroup):
         return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        advantages = self._advantages(self.rewards(collected), context)
-        return Credit(decisions=Turns(collected, base.without_errors(collected)).credit(advantages))
+        played, before = Turns(collected, base.without_errors(collected)), _steps_before(collected)
+        advantages = self._advantages([before[row] for row in played.rows], self.rewards(collected), context)
+        return Credit(decisions=played.credit(advantages))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,15 +119,16 @@ class TrajectoryOutcome:
     """Every decision of an episode gets its outcome, normalised over the update (eq. 1); without one no credit."""
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        outcomes: TurnRewards = [
-            [None if one.ending == Ending.ERROR or math.isnan(one.outcome) else one.outcome] * len(one.decisions)
+        before = _steps_before(collected)  # episodes that begin after as many steps are compared, if there are four
+        outcomes = [
+            None if one.ending == Ending.ERROR or math.isnan(one.outcome) or not one.decisions else one.outcome
             for one in collected.episodes
         ]
-        rows, local = base.all_gather_with_slice(outcomes, context)
-        rewards, active = pad_to_matrix(rows)
-        # The outcome is the reward of every turn, and every trajectory has a first turn.
-        advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
-        return _credit(collected, outcomes, advantages[local])
+        own = [[*[None] * steps, one] for steps, one in zip(before, outcomes, strict=True)]
+        rows, local = base.all_gather_with_slice(own, context)
+        found = turn_group_advantages(*pad_to_matrix(rows))[local].tolist()
+        given = [None if one is None else row[steps] for one, row, steps in zip(outcomes, found, before, strict=True)]
+        return Credit(decisions=base.broadcast_to_decisions(collected, given))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +164,7 @@ class StateGroups:
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         step: Any = {"fanout": (self.size,), "most_steps": 1}
-        live = {instance: RolloutRequest[Any](task=row, **step) for instance, row in enumerate(rows)}
+        live = {instance: context.begin(row, instance, **step) for instance, row in enumerate(rows)}
         episodes: dict[int, Episode] = {}
         others: list[Rollout] = []
         for number in itertools.count():
@@ -171,8 +177,9 @@ class StateGroups:
             for instance, replies in groups.items():
                 chosen = self._chosen(replies, context.draws("commit", instance, number))
                 before = episodes[instance].decisions if instance in episodes else ()
+                begun: Any = {"start": instance, "threads": (episodes.get(instance) or chosen).threads}
                 for one in replies:
-                    whole = replace(one, decisions=(*before, *one.decisions), branch=(), start=instance, num_leaves=1)
+                    whole = replace(one, decisions=(*before, *one.decisions), branch=(), num_leaves=1, **begun)
                     if one is chosen:
                         episodes[instance] = whole
                     elif one.decisions and chosen.decisions:
@@ -293,6 +300,11 @@ def mc_process_reward(
     inner = Verified(oracle=oracle, required=False)
     collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)
     return Method(name="mc_process_reward", collector=collector, estimator=estimator, evaluation=inner)
+
+
+def _steps_before(collected: RolloutBatch) -> list[int]:
+    """For each trained episode the number of steps before it, if it began later than at the first state."""
+    return [one.episode.steps_before * one.later for one in collected.trained]
 
 
 def _beside(committed: Decision, episode: Episode) -> Rollout:

@@ -45,6 +45,21 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
     return steps, state
 
 
+def walk_again(interaction: Interaction[Any], replies: Sequence[str], start: RolloutRequest[Any]) -> Walk:
+    """Plays recorded replies; a ValueError says that the episode ends before the last one, or goes on after it."""
+    left = list(reversed(replies))
+
+    def reply(*_: Any) -> str:
+        if not left:
+            raise ValueError("it goes on after the last reply")
+        return left.pop()
+
+    walked = walk(interaction, reply, start)
+    if left:
+        raise ValueError("it ends before the last reply")
+    return walked
+
+
 def walks(
     interaction: Interaction[Any], script: Script, starts: Iterable[RolloutRequest[Any]], dropped: Counter[str]
 ) -> Iterator[tuple[RolloutRequest[Any], Walk]]:

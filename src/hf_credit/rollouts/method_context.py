@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from hf_credit.environments.randomness import stream
@@ -66,6 +66,15 @@ class MethodContext(Protocol):
 
     @property
     def end_tokens(self) -> Collection[int]: ...
+
+    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        """Returns the request with which the episodes of a task row begin: the same for every call of this update.
+
+        Args:
+            row: the task row.
+            instance: its index among the task rows of this process.
+            settings: other fields of the request.
+        """
 
     def play(
         self,
@@ -130,6 +139,7 @@ class LocalContext:
 
     Attributes:
         ledger: the cost so far.
+        starts: the requests of task rows that begin at a later state in this update, by instance.
         metrics: the metrics so far, by name.
         update: the number of the collection; a caller with several increments it.
     """
@@ -159,6 +169,10 @@ class LocalContext:
         self._played_in = 0
         self.ledger = Ledger()
         self.metrics: dict[str, list[float]] = {}
+        self.starts: Mapping[int, RolloutRequest[Any]] = {}
+
+    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        return replace(self.starts.get(instance) or RolloutRequest(task=row), **settings)
 
     def play(
         self,

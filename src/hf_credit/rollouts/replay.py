@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hf_credit.rollouts.chat import Chat
@@ -94,7 +95,8 @@ def replay_from(
             "count from 0."
         )
     decision = episode.decisions[index]
-    threads = _threads(interaction, [one for one in episode.decisions[:index] if not one.in_step_of(decision)])
+    earlier = [one for one in episode.decisions[:index] if not one.in_step_of(decision)]
+    threads = _threads(interaction, episode, earlier)
     request = _request(interaction, decision)
     if chat.context(request.messages, threads.get(decision.event), request.tools) != decision.context_ids:
         raise ValueError(
@@ -127,17 +129,23 @@ def continued(
     """
     return RolloutRequest(
         state=episode.final_state,
-        threads=_threads(interaction, episode.decisions),
+        threads=_threads(interaction, episode, episode.decisions),
         step=(episode.decisions[-1].step or 0) + 1,
         fanout=fanout,
         most_steps=most_steps,
     )
 
 
-def _threads(interaction: Interaction[Any], decisions: Sequence[Decision]) -> dict[str, Thread]:
-    """The conversation after the last of the decisions of each event type."""
+def begun_later(interaction: Interaction[S], episode: Episode, step: int) -> RolloutRequest[S]:
+    """Returns a request that begins before a step of an episode, after at least one, with the conversations so far."""
+    before = tuple(decision for one in episode.steps[:step] for decision in one)
+    return continued(interaction, replace(episode, decisions=before, final_state=episode.steps[step][0].state))
+
+
+def _threads(interaction: Interaction[Any], episode: Episode, decisions: Sequence[Decision]) -> dict[str, Thread]:
+    """The conversation after the last of these first decisions of each event type."""
     last = {one.event: one for one in decisions}
-    return {
+    return dict(episode.threads) | {
         event: Thread.after(_request(interaction, one), one.action_text, one.context_ids + one.action_ids)
         for event, one in last.items()
     }

@@ -155,5 +155,6 @@ class Walk(Generic[S]):
             prefix_length=self.prefix_length,
             num_leaves=math.prod(self.fanout),
             scored=self.scored,
+            threads=self.start.threads,
             **found,
         )

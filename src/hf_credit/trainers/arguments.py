@@ -247,7 +247,7 @@ def prepare(
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluation, eval_dataset)):
         for row in first_rows(dataset):
             dry_run(played, trainer.chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
-    if getattr(trainer.method.collector, "replaying", False):
+    if getattr(trainer.method.collector, "replaying", False) or args.starts is not None:
         Replayable(interaction).check_repeats(first_rows(train_dataset, 8))
     if not isinstance(model, str):
         return eval_dataset, None

@@ -107,6 +107,9 @@ class RunSettings:
         cut: `"hard"` stops the episode, `"soft"` asks for the answer, `"mask"` plays on without loss. As for
             `hf_credit.methods.t3.Truncated`.
         train_stalled: whether replies that stalled are trained on.
+        starts: begins episodes late in walks that succeeded, and earlier as they do: `"oracle"`, of the task's oracle
+            or scripted player; `"own"`, of this run; or a file of recorded episodes. `None` begins at first states.
+        starts_success: success of episodes that begin later, above which they begin earlier; in (0, 1).
         role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
             `None` all roles share one policy.
         role_schedule: roles that learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
@@ -133,6 +136,8 @@ class RunSettings:
     truncation_options: dict | str | None = None
     cut: str = "hard"
     train_stalled: bool = True
+    starts: str | None = None
+    starts_success: float = 0.35
     role_adapters: list[str] | None = None
     role_schedule: str = "synchronous"
     switch_every: int = 10
@@ -154,6 +159,9 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None or name not in _OR_NONE:
                 whole_number(name, value, _LEAST[name])
+        finite_number("starts_success", self.starts_success, above=0, below=1)
+        if self.starts is None and self.starts_success != RunSettings.starts_success:
+            raise ValueError(f"starts_success needs starts, got {self.starts_success} without; set both.")
         self.sampling()
         self.critic_config()
         self.parts()

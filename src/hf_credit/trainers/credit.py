@@ -24,6 +24,7 @@ from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.method_context import TrainerContext
+from hf_credit.trainers.starts import Starts
 
 
 class CreditTrainer(EpisodeTrainer):
@@ -90,6 +91,7 @@ class CreditTrainer(EpisodeTrainer):
         self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
             self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
+        self.starts = args.starts and Starts(args.starts, args.starts_success, interaction, self.chat)
         self.critics: Any = {}
         self.frozen: Any = None
         if self.method.critics:
@@ -107,13 +109,18 @@ class CreditTrainer(EpisodeTrainer):
 
     def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
         if not self.model.training:
-            self.evaluation_context.update = self.updates_collected
+            self.evaluation_context.update, self.evaluation_context.starts = self.updates_collected, {}
             return self.method.evaluation(rows, self.evaluation_context, self.memory)
         if self.frozen is not None:
             self.frozen.before_update(self.updates_collected)
         self.updates_collected += 1
         self.context.update = self.updates_collected
-        return self.method.collector(rows, self.context, self.memory)
+        if not self.starts:
+            return self.method.collector(rows, self.context, self.memory)
+        drawn = self.starts.drawn(rows, self.context)
+        collected, news = self.starts.played(drawn, rows, self.context, self.method.collector, self.memory)
+        self.starts.learn(self.context.gather([news]))
+        return collected
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if not self.model.training:
@@ -177,9 +184,12 @@ class CreditTrainer(EpisodeTrainer):
             **super().checkpoint_state(),
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
+            **({"starts": self.starts.state()} if self.starts else {}),
         }
 
     def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
         super().load_checkpoint_state(state, same)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
+        if self.starts and "starts" in state:
+            self.starts.load_state(state["starts"])

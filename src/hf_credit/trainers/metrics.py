@@ -61,6 +61,7 @@ class EpisodeSummary:
         advantages: of the decisions with credit, the mean if the tokens of a decision have one each.
         decisions: those that no earlier episode holds.
         verdicts: whether the oracle accepts each decision that it judged.
+        later: as in `Rollout`.
     """
 
     outcome: float
@@ -74,9 +75,12 @@ class EpisodeSummary:
     decisions: tuple[DecisionSummary, ...] = ()
     verdicts: tuple[bool, ...] = ()
     earlier_thoughts: float = 0.0
+    later: bool = False
 
 
-def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
+def summarise(
+    episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int], later: bool = False
+) -> EpisodeSummary:
     """Summarises an episode and the advantages of its decisions."""
     own = episode.own_decisions
     numbers = [one_number(one) for one in advantages]
@@ -102,6 +106,7 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
         ),
         verdicts=tuple(one.verdict.valid for one in own if one.verdict is not None),
         earlier_thoughts=_earlier_thoughts(episode),
+        later=later,
     )
 
 
@@ -144,22 +149,24 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     """Computes the metrics of all episodes of an update.
 
     An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but not in
-    means such as `reward` and `success`.
+    means such as `reward` and `success`. All these are of episodes from first states; others are in `starts/later`.
     """
     decisions = sum(summary.turns for summary in summaries)
-    endings = Counter(summary.ending for summary in summaries)
+    first = [summary for summary in summaries if not summary.later]
+    endings = Counter(summary.ending for summary in first)
     metrics = defaultdict(list)
-    for summary in summaries:
+    for summary in first:
         for name, value in summary.metrics.items():
             metrics[name].append(value)
     advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
     verdicts = [valid for summary in summaries for valid in summary.verdicts]
     context, thoughts = (sum(getattr(one, name) for one in summaries) for name in ("context", "earlier_thoughts"))
     return {
-        "reward": mean([summary.outcome for summary in summaries if not math.isnan(summary.outcome)]),
-        **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
+        "reward": mean([summary.outcome for summary in first if not math.isnan(summary.outcome)]),
+        **{f"endings/{ending}": endings[ending] / len(first) for ending in Ending if first},
         **{name: mean(values) for name, values in metrics.items()},
-        "turns/mean": decisions / len(summaries),
+        **({"starts/later": 1 - len(first) / len(summaries)} if len(first) < len(summaries) else {}),
+        "turns/mean": mean([summary.turns for summary in first]),
         "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
         "tokens/generated": sum(summary.generated for summary in summaries),
         "tokens/context": context,
@@ -304,12 +311,10 @@ class EpisodeLog(Trainer):
 
     def log_episodes(self, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         """Logs the counted episodes, and passes all on to callbacks. Called on every process."""
-        pairs = [
-            (rollout.episode, values)
-            for rollout, values in zip(collected.trained, advantages, strict=True)
-            if rollout.counted
-        ]
-        summaries = self.ranks.gather([summarise(*pair, self.chat.end_tokens) for pair in pairs])
+        pairs = [pair for pair in zip(collected.trained, advantages, strict=True) if pair[0].counted]
+        summaries = self.ranks.gather(
+            [summarise(one.episode, values, self.chat.end_tokens, one.later) for one, values in pairs]
+        )
         for name, value in update_metrics(summaries).items():
             if self.model.training or "advantages/" not in name:  # an evaluation has no credit
                 self.log_metric(name, value)

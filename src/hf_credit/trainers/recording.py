@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from hf_credit.evaluation.credited import (
     read_episodes,
 )
 from hf_credit.evaluation.episode_page import written_out
+from hf_credit.evaluation.recorded_play import recorded_demonstrations
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
+from hf_credit.evaluation.traces import RecordedState
 from hf_credit.files import append, remove, write, write_json
 from hf_credit.methods import DecisionCredit, DecisionCredits, Method, make
 from hf_credit.redaction import redacted
-from hf_credit.rollouts import Engine, Episode, LocalContext, MethodContext
+from hf_credit.rollouts import Chat, Engine, Episode, Interaction, LocalContext, MethodContext
 from hf_credit.rollouts.rows import one_number
 from hf_credit.trainers.callbacks import EpisodeCallback
 from hf_credit.words import cut
@@ -73,6 +75,13 @@ class RunRecorder(TrainerCallback):
     ) -> None:
         if self._begun:
             append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
+
+
+def episodes_of_runs(path: str, chat: Chat, interaction: Interaction[Any]) -> Iterator[tuple[str, Episode]]:
+    """Yields the episodes that runs recorded, played again, each with its first state as JSON."""
+    for one in recorded_demonstrations(path, chat, interaction)[0]:
+        if not isinstance(one.episode.decisions[0].state, RecordedState):  # a trace has no state of the task
+            yield one.task, one.episode
 
 
 class EpisodeRecorder(EpisodeCallback):

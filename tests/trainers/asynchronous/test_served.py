@@ -267,3 +267,10 @@ def test_completions_are_logged_with_their_credit(
     assert {"step", "prompt", "reward", "verdict", "outcome", "episode", "turn", "role"} <= set(table.columns)
     printed = capsys.readouterr().out
     assert [printed.count(f"Step {step}") for step in (1, 2, 3)] == [2, 2, 2]  # episodes, none of an evaluation
+
+
+def test_episodes_begin_later_there_too(server: MicroServer, micro_policy: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(server, micro_policy, tmp_path, starts="oracle", instances_per_update=8, max_steps=2)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [0 < entry["starts/later"] < 1 for entry in logged] == [True, True]

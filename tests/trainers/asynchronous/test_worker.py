@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
 import threading
 import time
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from hf_credit.rollouts import EveryEpisodeFailedError, Generation
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.trainers.asynchronous.collection import Collection, Question
 from hf_credit.trainers.asynchronous.worker import Worker
+from hf_credit.trainers.starts import Starts
 
 PATIENCE = 30.0
 
@@ -423,6 +426,32 @@ def test_replies_that_have_arrived_are_not_sampled_twice(chat: Any, running: Any
     assert known.isdisjoint({(place.args[0].context, place.args[0].number) for place in of_first})
     decisions = whole[0].ledger.decisions["walker"]
     assert len(of_first) == decisions - 3
+
+
+class Known(Walks):
+    """Walks that a player knows."""
+
+    def scripted_player(self, quality: float) -> Any:
+        return lambda state, request, draws: "c"
+
+
+def test_what_is_under_way_begins_after_a_restart_where_it_had_begun(chat: Any, running: Any) -> None:
+    known: dict[str, Any] = {"interaction": Known(), "starts": partial(Starts, "oracle", 0.35)}
+    known |= {"concurrent_collections": 1, "tasks_per_collection": 6}
+    one = worker(chat, sampler := Shuffled(), **known)
+    sampler.hold(True)
+    running(one)
+    wait_until(lambda: sampler.waiting)
+    saved = as_checkpoint(one.state())
+    assert saved["under_way"][0]["starts"]
+    sampler.hold(False)
+    whole = drawn(one, 1)
+    other = worker(chat, **known)
+    other.load_state(saved)
+    other.curriculum.horizon = math.inf  # as if others had been learned from since
+    assert content(drawn(running(other), 1)) == content(whole)
+    assert whole[0].metrics["starts/horizon"] > 0
+    assert one.curriculum.horizons
 
 
 class Raters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hf_credit.collectors import RolloutBatch
@@ -16,6 +16,7 @@ from hf_credit.rollouts.arrivals import released
 from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.trainers.asynchronous.requests import Known, Place
 from hf_credit.trainers.method_context import KeepingContext
+from hf_credit.trainers.starts import Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,7 @@ class CollectionContext(KeepingContext):
     def __init__(self, worker: Any, engine: Engine[Any], number: int) -> None:
         super().__init__(engine, seed=worker.seed, end_tokens=worker.end_tokens)
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
+        self.news: Any = None  # of `Starts`
 
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """The present predictions of a critic. While the collection is played, the trainer gives them when it draws
@@ -127,6 +129,7 @@ class UnderWay:
         tasks: the positions of its tasks.
         memory: the method's, which its collector reads.
         known: the replies so far.
+        starts: drawn for its tasks, by their places; `None` before.
         collected: its rollouts and context, once all are played.
         seen: time of the last progress, in seconds of the monotonic clock.
     """
@@ -135,6 +138,7 @@ class UnderWay:
     tasks: tuple[int, ...]
     memory: Any = None
     known: dict[Place, Known] = field(default_factory=dict)
+    starts: Mapping[int, Start] | None = None
     collected: tuple[RolloutBatch, CollectionContext] | None = None
     begun: float = 0.0
     seen: float = 0.0
@@ -145,4 +149,5 @@ class UnderWay:
     def state(self) -> dict[str, Any]:
         """Plain values, without rollouts."""
         known = [[*place, *reply] for place, reply in self.known.items()]
-        return {"number": self.number, "tasks": list(self.tasks), "memory": to_plain(self.memory), "known": known}
+        values = {"number": self.number, "tasks": list(self.tasks), "memory": to_plain(self.memory), "known": known}
+        return {**values, "starts": self.starts and {place: asdict(one) for place, one in self.starts.items()}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks, from_main
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.saving import name_base
+from hf_credit.trainers.starts import Starts
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
 _POLL_SECONDS = 2.0
@@ -162,6 +164,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                 mask_truncated_completions=args.mask_truncated_completions,
                 shuffle=args.shuffle_dataset,
                 seed=args.seed,
+                starts=None if args.starts is None else partial(Starts, args.starts, args.starts_success),
             )
         if weight_transfer is None and args.weight_transfer == "folder":
             weight_transfer = FolderTransfer(self.server, args.folder_of_weights)

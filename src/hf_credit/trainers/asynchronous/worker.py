@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -42,6 +42,7 @@ from hf_credit.trainers.asynchronous.collection import (
 )
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
 from hf_credit.trainers.metrics import summarise, update_metrics, without_cut_replies
+from hf_credit.trainers.starts import Start, Starts
 from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class Worker:
         mask_truncated_completions: whether replies without an end token are left out of the loss.
         shuffle: whether each pass over the tasks has a new order.
         seed: of the order of tasks and of all random draws.
+        starts: makes the `hf_credit.trainers.starts.Starts` of the Interaction and the chat; `None` for first states.
 
     Attributes:
         engine: plays, with the sampler of each collection in turn.
@@ -117,6 +119,7 @@ class Worker:
     mask_truncated_completions: bool = False
     shuffle: bool = True
     seed: int = 0
+    starts: Callable[[Interaction[Any], Chat], Starts] | None = None
 
     def __post_init__(self) -> None:
         for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
@@ -142,6 +145,7 @@ class Worker:
             max_context_tokens=self.max_context_tokens,
             lock=self._running,
         )
+        self.curriculum = None if self.starts is None else self.starts(self.interaction, self.chat)
         self.end_tokens = self.chat.end_tokens if self.end_tokens is None else self.end_tokens
         self.collections: queue.Queue[Collection | Question | Exception] = queue.Queue()
         self.rollout_buffer: queue.Queue[Any] = self.collections
@@ -254,6 +258,7 @@ class Worker:
                 "memory": to_plain(self.memory),
                 "ledger": self.ledger.to_dict(),
                 "version": self.version,
+                **({} if self.curriculum is None else {"starts": self.curriculum.state()}),
             }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -267,10 +272,13 @@ class Worker:
                 tasks=tuple(one["tasks"]),
                 memory=from_plain(one["memory"], like),
                 known={Place(*reply[:4]): Known(*reply[4:]) for reply in one["known"]},
+                starts=(drawn := one.get("starts")) and {place: Start(**start) for place, start in drawn.items()},
             )
             for one in state["under_way"]
         )
         self.memory = from_plain(state["memory"], like)
+        if self.curriculum is not None and "starts" in state:
+            self.curriculum.load_state(state["starts"])
         self.ledger = Ledger(**state["ledger"])
         self.version = state["version"]
         for one in state["finished"]:
@@ -352,7 +360,12 @@ class Worker:
         engine.generate = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
         context = CollectionContext(self, engine, one.number)
         rows = [self._row(place) for place in one.tasks]
-        collected = self.method.collector(rows, context, one.memory)
+        play = self.method.collector
+        if self.curriculum is None:
+            collected = play(rows, context, one.memory)
+        else:
+            one.starts = self.curriculum.drawn(rows, context) if one.starts is None else one.starts
+            collected, context.news = self.curriculum.played(one.starts, rows, context, play, one.memory)
         refuse_total_failure(collected.episodes)
         context.metrics.setdefault("time/rollouts", []).append(time.monotonic() - one.begun)
         with self._changing:
@@ -402,7 +415,7 @@ class Worker:
             for row in decision_rows(episode.decisions, own)
         ]
         summaries = [
-            summarise(rollout.episode, own, self.end_tokens)
+            summarise(rollout.episode, own, self.end_tokens, rollout.later)
             for rollout, own in zip(collected.trained, advantages, strict=True)
             if rollout.counted
         ]
@@ -422,6 +435,8 @@ class Worker:
         )
         with self._changing:
             self.memory = credit.memory
+            if self.curriculum is not None:
+                self.curriculum.learn([context.news])
             self.ledger += context.ledger
             self._under_way.pop(one.number, None)
             self._finished[one.number] = collection, one.tasks

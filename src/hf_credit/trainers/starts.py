@@ -1,0 +1,218 @@
+"""Where training episodes begin: late in a known successful walk at first, and earlier as they succeed.
+
+A reverse curriculum (Florensa et al., arXiv:1707.05300; for language models R3, arXiv:2402.05808; for each task, as in
+AdaBack, arXiv:2506.18110). An episode begins h steps before the end of a walk that succeeded, where the outcome is in
+reach. With success s of the episodes that begin there and the sufficient success p,
+
+    h <- h + max(2, h / 4) (s - p),   h >= 1,
+
+whose fixed point is s = p. A task that was seen before has an h of its own, all new ones share one. A task whose h
+reaches the length of its walk begins at its first state for good, and when all new ones do, training is plain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from hf_credit.collectors import Collector, RolloutBatch
+from hf_credit.policies.scripted import Walk, player_of, recorded, success_of, walk, walk_again
+from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
+from hf_credit.rollouts.arrivals import released
+from hf_credit.rollouts.capabilities import Batched, Replayable, in_threads, or_error, require_replayable
+from hf_credit.rollouts.method_context import LocalContext
+from hf_credit.rollouts.replay import begun_later
+from hf_credit.trainers.recording import episodes_of_runs
+
+_FIRST, _LATER = 0.25, 0.75  # that share of rows begins first, those up to this at the horizon, others uniformly later
+_SUCCEEDED = 1.0  # as `hf-credit warm-up` learns from
+_MOST_USES = 8  # of an own success: a few that come again and again are learned by heart
+_MOST_CHARACTERS = 2**24  # of own successes
+_MOST_TASKS = 2**16  # with a horizon of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A walk of a task, and where an episode begins in it; plain values.
+
+    Attributes:
+        task: as JSON: the task row or, of a recorded walk, the first state.
+        replies: in the order of the decisions; empty where the oracle plays.
+        share: uniform in [0, 1); it decides between the horizon and a later state.
+        horizon: number of steps before the end of the walk.
+        left, length: number of steps that are left there, and of the walk; 0 if it could not be played.
+        uses: number of rows that began in it before.
+    """
+
+    task: str
+    replies: tuple[str, ...] = ()
+    share: float = 0.0
+    horizon: float = 1.0
+    left: int = 0
+    length: int = 0
+    uses: int = 0
+
+    @property
+    def key(self) -> str:
+        """Identifies the task."""
+        return hashlib.blake2b(self.task.encode(errors="replace"), digest_size=16).hexdigest()
+
+
+Rows = Sequence[Mapping[str, Any]]
+News = tuple[list[tuple[Start, float | None]], list[Start]]  # starts, with the success at the horizon; own successes
+
+
+class Starts:
+    """Draws where the episodes of an update begin, and moves the horizons by their success.
+
+    It is the same on every process: only `learn` changes it, by what `played` returned on all of them.
+
+    Args:
+        source: of walks: `"oracle"`, the play of the task's oracle or scripted player; `"own"`, successes of this run
+            from first states; or a file of recorded episodes. With the latter two, a row that begins later begins in
+            the task of its walk.
+        success: p, in (0, 1).
+        interaction: what training plays.
+        chat: renders messages to tokens.
+
+    Raises:
+        ValueError: the Interaction cannot be replayed or has no player, or the file has no successful walk.
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, source: str, success: float, interaction: Interaction[Any], chat: Chat) -> None:
+        require_replayable(interaction, f"starts={source!r}")
+        self.success, self.interaction, self.chat = success, interaction, chat
+        self.player = player_of(interaction, 1.0) if source == "oracle" else None
+        self.own = source == "own"
+        self.horizon, self.longest = 1.0, 1
+        self.horizons: dict[str, float] = {}  # of tasks that were seen before, the latest last
+        self.walks: dict[str, Start] = {}  # by task, the latest last
+        if self.own or self.player is not None:
+            return
+        for state, episode in episodes_of_runs(source, chat, interaction):
+            if success_of(episode) >= _SUCCEEDED:
+                known = _known(episode, state)
+                self.walks[known.key] = known
+        if not self.walks:
+            raise ValueError(
+                f"starts must name a file with a successful episode of a run, got none in {source!r}; record some, or "
+                "set it to 'own'."
+            )
+
+    def drawn(self, rows: Rows, context: LocalContext) -> dict[int, Start]:
+        """Draws a walk to begin in for the task rows of this process, by their places; none for first states."""
+        draws = context.draws("starts")
+        archived = draws.sample([*self.walks.values()], min(len(self.walks), len(rows)))
+        offset = draws.random()  # shares are uniform, but spread evenly: of four rows one begins at its first state
+        starts: dict[int, Start] = {}
+        for place, number in enumerate(draws.sample(range(len(rows)), len(rows))):
+            if (share := (number + offset) / len(rows)) >= _FIRST and (self.player is not None or archived):
+                one = archived.pop() if self.player is None else Start(task=_as_json(rows[place]))
+                horizon = self.horizons.get(one.key, self.horizon)
+                starts |= {place: replace(one, share=share, horizon=horizon)} if horizon < math.inf else {}
+        return starts
+
+    def played(
+        self, drawn: Mapping[int, Start], rows: Rows, context: LocalContext, collector: Collector, memory: Any
+    ) -> tuple[RolloutBatch, News]:
+        """Plays an update. Returns the rollouts, those that began later marked, and what `learn` takes."""
+        starts = self._placed(rows, drawn, context)
+        collected = collector(rows, context, memory)
+        marked = tuple(replace(one, later=one.instance in context.starts) for one in collected.rollouts)
+        successes: dict[int, list[float]] = {}
+        own: dict[int, Start] = {}
+        for one in marked:
+            success = success_of(one.episode)
+            if one.trained and one.counted and not math.isnan(success):
+                successes.setdefault(one.instance, []).append(success)
+                if self.own and success >= _SUCCEEDED and not one.later:
+                    own[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
+        begun = [
+            (one, fmean(successes[place]) if one.left and one.share < _LATER and place in successes else None)
+            for place, one in starts.items()
+        ]
+        context.mean("starts/success", [success for _, success in begun if success is not None])
+        context.mean("starts/horizon", [starts[place].left for place in context.starts])
+        context.mean("starts/failed", [float(not one.left) for one, _ in begun])
+        context.log("starts/walks", len(self.walks))
+        return replace(collected, rollouts=marked), (begun, [*own.values()])
+
+    def learn(self, news: Sequence[News]) -> None:
+        """Moves the horizons, and adds own successes to the archive, by the news of all processes in their order."""
+        fresh: list[float] = []
+        for one, success in (pair for begun, _ in news for pair in begun):
+            self.longest = max(self.longest, one.length)
+            known = self.walks.pop(one.key, None)
+            if known is not None and one.left and not (self.own and known.uses + 1 == _MOST_USES):
+                self.walks[one.key] = replace(known, uses=known.uses + 1)
+            if success is not None:
+                fresh += [] if one.key in self.horizons else [success]
+                self.horizons[one.key] = self._moved(self.horizons.pop(one.key, self.horizon), success, one.length)
+        if fresh:
+            self.horizon = self._moved(self.horizon, fmean(fresh), self.longest)
+        for _, own in news:
+            self.walks |= {one.key: one for one in own if len(one.replies) > 1}
+        while len(self.horizons) > _MOST_TASKS:
+            del self.horizons[next(iter(self.horizons))]
+        while self.own and sum(len("".join(one.replies)) for one in self.walks.values()) > _MOST_CHARACTERS:
+            del self.walks[next(iter(self.walks))]
+
+    def state(self) -> dict[str, Any]:
+        """What changes in a run, as plain values."""
+        walks = [asdict(one) for one in self.walks.values()]
+        return {"horizon": self.horizon, "longest": self.longest, "horizons": dict(self.horizons), "walks": walks}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave."""
+        self.horizon, self.longest, self.horizons = state["horizon"], state["longest"], dict(state["horizons"])
+        self.walks = {one.key: one for one in (Start(**values) for values in state["walks"])}
+
+    def _placed(self, rows: Rows, starts: Mapping[int, Start], context: LocalContext) -> dict[int, Start]:
+        """Plays the walks, and tells the context where task rows begin. Returns the starts with their places."""
+
+        def play(place: int) -> Walk:
+            if self.player is not None:
+                return walk(self.interaction, self.player, RolloutRequest(task=rows[place]))
+            task, state_of = starts[place].task, Replayable(self.interaction).state_from_json
+            begun = RolloutRequest(task=json.loads(task)) if self.own else RolloutRequest(state=state_of(task))
+            return walk_again(self.interaction, starts[place].replies, begun)
+
+        threads = Batched(self.interaction).side_by_side
+        with released(None if context.engine is None or threads == 1 else context.engine.lock):
+            found = in_threads(threads, play, [*starts])
+        placed, context.starts = dict(starts), {}
+        for place, walked in zip(starts, found, strict=True):
+            episode = walked
+            if not isinstance(walked, Exception):
+                episode = or_error(recorded, self.interaction, self.chat, walked)
+            if isinstance(episode, Exception):
+                context.failures.add(episode, "a walk to begin in")
+            elif success_of(episode) >= _SUCCEEDED:
+                one, length = starts[place], len(episode.steps)
+                # The first state of another task than the row's counts as a later one of it, so none begins there.
+                left = min(int(one.horizon), length - (self.player is None))
+                if one.share >= _LATER:
+                    left = min(left, 1 + int(left * (one.share - _LATER) / (1 - _LATER)))
+                placed[place] = replace(one, left=left, length=length)
+                if 0 < left < length:
+                    request = begun_later(self.interaction, episode, length - left)
+                    context.starts = {**context.starts, place: replace(request, task=rows[place])}
+        return placed
+
+    def _moved(self, horizon: float, success: float, length: int) -> float:
+        moved = max(1.0, horizon + max(2.0, horizon / 4) * (success - self.success))
+        return math.inf if moved >= length else moved
+
+
+def _as_json(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, default=str)
+
+
+def _known(episode: Episode, task: str) -> Start:
+    return Start(task=task, replies=tuple(one.action_text for one in episode.decisions))
