@@ -201,7 +201,7 @@ def test_mappings_on_the_command_line_are_parsed_and_invalid_ones_refused(tmp_pa
     for changed, message in (
         ({"limits": "tampering"}, "limits must be a mapping, got 'tampering'"),
         ({"auditor_options": {"documents": 4}}, "auditor_options need auditor"),
-        ({"trust_region": -1.0}, "radius of the trust_region must be above 0"),
+        ({"trust_region": -1.0}, "trust_region must be above 0"),
     ):
         with pytest.raises(ValueError, match=message) as refusal:
             ConstrainedCounterfactualConfig(**own, **changed)

@@ -9,18 +9,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from hf_credit.boundary import Range
 from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
 from hf_credit.environments.actions import acting
-from hf_credit.options import Count, NotNegative, Options, Positive, filled_by_factory
+from hf_credit.options import filled_by_factory
 from hf_credit.rollouts import Decision
-from hf_credit.validators import whole_number
+from hf_credit.validators import finite_number, one_of, whole_number
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
 """The names of the old policy's next-token distributions, as `old_tops` returns them."""
@@ -35,7 +34,7 @@ _LOGITS_AT_ONCE = 2**26  # 256 MiB of float32
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrustRegion(Options):
+class TrustRegion:
     """How far an update may move the policy from the old policy.
 
     Args:
@@ -54,19 +53,24 @@ class TrustRegion(Options):
         ValueError: a number is out of range, or the projection unknown.
     """
 
-    radius: Positive = filled_by_factory(0.025)
-    tool_radius: Positive = filled_by_factory(0.010)
-    top: Count = 256
+    radius: float = filled_by_factory(0.025)
+    tool_radius: float = filled_by_factory(0.010)
+    top: int = 256
     wide: int = 1024
-    coverage: Annotated[float, Range(above=0, most=1)] = 0.98
-    penalty: NotNegative = 1.0
-    projection: Literal["least_squares", "interpolation"] = "least_squares"
-    regression: NotNegative = 0.0
-    owner: ClassVar[str] = "the trust_region"
+    coverage: float = 0.98
+    penalty: float = 1.0
+    projection: str = "least_squares"
+    regression: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        whole_number("wide of the trust_region", self.wide, self.top)
+        finite_number("trust_region", self.radius, above=0)
+        finite_number("trust_region_tool", self.tool_radius, above=0)
+        whole_number("trust_region_top", self.top, 1)
+        whole_number("trust_region_wide", self.wide, self.top)
+        finite_number("trust_region_coverage", self.coverage, above=0, most=1)
+        finite_number("trust_region_penalty", self.penalty, least=0)
+        one_of("trust_region_projection", self.projection, PROJECTIONS)
+        finite_number("trust_region_regression", self.regression, least=0)
 
     def require_fit(self, model: Any, sharded: bool) -> None:
         """Refuses a policy that cannot be projected.
