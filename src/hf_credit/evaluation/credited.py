@@ -157,7 +157,8 @@ def credited_episode(
     episode: Episode,
     credit: Sequence[DecisionCredit],
     tokenizer: PreTrainedTokenizerBase | None,
-    compared: Sequence[Mapping[str, CreditedReply]] = (),
+    alternatives: Sequence[Sequence[CreditedReply]] = (),
+    outcomes: Sequence[Sequence[float]] = (),
     beside: Mapping[str, Mapping[str, float]] | None = None,
     interaction: Interaction[Any] | None = None,
     **facts: Any,
@@ -167,37 +168,37 @@ def credited_episode(
     Args:
         credit: the credit of each decision.
         tokenizer: of the policy; `None` if tokens are not known.
-        compared: for each decision the replies at its context, by decision id, its own among them; none if the
-            decision is not compared. By default nothing is, and the outcomes are that of the episode.
+        alternatives: other replies at the context of each decision; by default none.
+        outcomes: the outcomes of the episodes with each decision; by default that of the episode.
         beside: the credit that other methods assign, by method and decision id.
         interaction: the task, which knows messages and tools.
         **facts: `update` and `instance`, if known.
 
     Raises:
-        ValueError: `credit` does not have one entry per decision.
+        ValueError: `credit`, `alternatives` or `outcomes` does not have one entry per decision.
     """
     count = len(episode.decisions)
-    if len(credit) != count:
-        raise ValueError(
-            f"credit must have one entry per decision, got {len(credit)} for {count} decisions; pass None for a "
-            "decision without."
-        )
+    for name, given in (("credit", credit), ("alternatives", alternatives), ("outcomes", outcomes)):
+        if len(given) != count and (given or name == "credit"):
+            raise ValueError(
+                f"{name} must have one entry per decision, got {len(given)} for {count} decisions; pass None for a "
+                "decision without."
+            )
     outcome = None if math.isnan(episode.outcome) else episode.outcome
-    own_outcomes = () if outcome is None or compared else (outcome,)
     decisions = tuple(
         _credited(
             decision,
             new_context(episode.decisions[:place], decision),
             own,
             tokenizer,
-            alternatives=tuple(reply for name, reply in there.items() if name != decision.id),
-            outcomes=there[decision.id].outcomes if there else own_outcomes,
+            alternatives=tuple(alternatives[place]) if alternatives else (),
+            outcomes=tuple(outcomes[place]) if outcomes else (() if outcome is None else (outcome,)),
             inherited=place < episode.prefix_length,
             beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
             **_asked(decision, asked, tokenizer),
         )
-        for place, (decision, own, asked, there) in enumerate(
-            zip(episode.decisions, credit, requests_of(interaction, episode), compared or [{}] * count, strict=True)
+        for place, (decision, own, asked) in enumerate(
+            zip(episode.decisions, credit, requests_of(interaction, episode), strict=True)
         )
     )
     return CreditedEpisode(
@@ -272,12 +273,17 @@ def credited_episodes(
     found = []
     for sample in chosen:
         decisions = sample.episode.decisions
+        here = [at_context[bucket[one.id]] if one.id in bucket else {} for one in decisions]
         found.append(
             credited_episode(
                 sample.episode,
                 [given.get(one.id) for one in decisions],
                 tokenizer,
-                [at_context[bucket[one.id]] if one.id in bucket else {} for one in decisions],
+                [
+                    [reply for name, reply in there.items() if name != one.id]
+                    for one, there in zip(decisions, here, strict=True)
+                ],
+                [there[one.id].outcomes if there else () for one, there in zip(decisions, here, strict=True)],
                 beside,
                 interaction,
                 update=update,
