@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
-from hf_credit.credit import score_deltas
+from hf_credit.credit import group_advantages, score_deltas
 from hf_credit.methods.base import INPUTS, Credit, Method, compare_outcomes, without_errors
 from hf_credit.methods.turns import Turns, score
+from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import GroupSize, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -25,7 +27,14 @@ class OfGroups(Options):
         return frozenset({"groups"})
 
 
-class OfScores(OfGroups):
+@dataclass(frozen=True, kw_only=True)
+class OfVerdicts(OfGroups):
+    """An estimator whose rewards are, or can be, verdicts; `outcome_weight` is that of `VerdictsFirst`."""
+
+    outcome_weight: OutcomeWeight = 0.0
+
+
+class OfScores(OfVerdicts):
     """An estimator with rewards of turns, from the source that its option `turn_scores` names.
 
     A reward is an increment: rewards add up to a part of the outcome. A score is a level, and beside the outcome.
@@ -68,6 +77,15 @@ class OfEpisodes(OfGroups, ABC):
     @abstractmethod
     def advantages(self, outcomes: Tensor, groups: Tensor, /) -> Tensor:
         """Returns the advantage of each episode from their outcomes and instances, each of shape (episodes,)."""
+
+
+class Outcomes(OfEpisodes):
+    """`group_advantages` of the outcomes of each instance, over all processes."""
+
+    over_processes: ClassVar[bool] = True
+
+    def advantages(self, outcomes: Tensor, groups: Tensor, /) -> Tensor:
+        return group_advantages(outcomes, groups)
 
 
 class OfTurns(OfGroups, ABC):
@@ -114,7 +132,8 @@ def of_groups(
         elif "answers" in needs:
             collector = Answers(inner=collector)
         own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
-        return Method(name=name, estimator=estimator, **own)
+        weight = getattr(estimator, "outcome_weight", 0.0)
+        return Method(name=name, **weighed(estimator, Outcomes(), weight, grouped=True), **own)
 
     factory.__name__ = factory.__qualname__ = name
     factory.__module__ = type(estimator).__module__
