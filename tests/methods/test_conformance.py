@@ -88,7 +88,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "magrpo": {"group_size": 3},
     "mappo": {"group_size": 2},
     "mc_process_reward": {"rollouts": 2},
-    "mt_grpo": {"group_size": 3, "turn_scores": "verdict"},
+    "mt_grpo": {"group_size": 3, "turn_scores": "verdict", "outcome_weight": 0.5},
     "ppo": {"group_size": 2, "whiten": True},
     "reinforce_plus_plus": {"group_size": 2, "group_mean": True, "gamma": 0.9},
     "replay_loo": {"budget": 4, "alternatives": (2, 2)},
@@ -96,7 +96,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "trace": {"group_size": 3, "refresh_every": 1},
     "sepo": {"group_size": 3, "max_tokens": 96},
     "tree_grpo": {"trees": 2, "expansions": 1},
-    "turn_credit": {"group_size": 3, "turn_scores": "verdict"},
+    "turn_credit": {"group_size": 3, "turn_scores": "verdict", "outcome_weight": "measured"},
     "verifiable_process in state groups": {"state_group_size": 3, "bonus": 0.5},
     "vineppo": {"group_size": 2, "rollouts": 2},
 }

@@ -4,7 +4,7 @@ A result has the floating-point dtype of the numbers that it is computed from, t
 booleans. Entries outside a mask are ignored, and 0 in a result.
 """
 
-from hf_credit.credit.agreement import disagreement, surely_known
+from hf_credit.credit.agreement import disagreement, sure_share
 from hf_credit.credit.answers import information_gain_advantages, log_ratio_advantages
 from hf_credit.credit.counterfactual import (
     Moment,
@@ -89,8 +89,8 @@ __all__ = [
     "leave_one_out", "log_ratio_advantages", "multi_turn_advantages", "nested_group_advantages",
     "next_entropy_coefficient", "optimal_baseline", "pad_to_matrix", "pooled", "projected_logprobs",
     "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks", "replay_branches",
-    "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised", "surely_known",
-    "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
+    "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised",
+    "sure_share", "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
     "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_rewards", "turn_values",
     "turns_of_tokens", "value_assisted", "value_differences", "whitened",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""How far verdicts order episodes as their outcomes do, and how surely that is known."""
+"""How far scores order episodes otherwise than their outcomes, and how surely that is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from hf_credit.credit.inputs import require
 from hf_credit.credit.shapes import Int, Real
-from hf_credit.validators import finite_number
 
 _QUANTILE = 1.959964  # of the normal distribution, for an interval of 95 %
 
@@ -17,57 +16,43 @@ _QUANTILE = 1.959964  # of the normal distribution, for an interval of 95 %
 def disagreement(
     scores: Real[Tensor, " episodes"], outcomes: Real[Tensor, " episodes"], groups: Int[Tensor, " episodes"]
 ) -> tuple[float, float]:
-    """How often a score orders two episodes of a group otherwise than their outcomes (1 - the area under the ROC curve).
+    """The share d of pairs of episodes that scores order otherwise than outcomes (1 - the area under the ROC curve).
 
-        d = mean over pairs with R[i] > R[j] of  1[x[i] < x[j]] + 1/2 1[x[i] = x[j]],      n = P / max_i P[i]
+        d = mean over pairs with R[i] > R[j] of 1[x[i] < x[j]] + 1/2 1[x[i] = x[j]],    n = P / max_i P[i]
 
-    with P the number of such pairs of a group and P[i] those with episode i. With two outcomes n is the number of
-    episodes with the rarer one: each is one comparison, with all the others.
+    of a group with P such pairs, P[i] of them with episode i. Of two outcomes, n is the number of the rarer one.
 
     Args:
-        scores: x, in any unit, such as the mean verdict of an episode.
-        outcomes: R, in any unit.
-        groups: the group of each episode: any integers; only episodes of one group are compared.
+        scores: x, finite, such as the mean verdict of each episode.
+        outcomes: R, finite.
+        groups: the group of each episode: any integers.
 
     Returns:
-        n d and n, each summed over groups; (0, 0) if no outcomes differ.
-
-    Raises:
-        ValueError: a score or an outcome is not finite.
+        nd and n, each summed over groups; 0 and 0 if no outcomes of a group differ.
     """
-    for name, values in (("scores", scores), ("outcomes", outcomes)):
-        require(values.isfinite(), values, f"{name} must be finite", "leave out episodes without one")
+    require(scores.isfinite() & outcomes.isfinite(), scores, "scores and outcomes must be finite", "leave others out")
     against = comparisons = 0.0
     for group in torch.unique(groups):
-        x, worth = (values[groups == group].double() for values in (scores, outcomes))
-        ahead = worth[:, None] > worth[None, :]
-        pairs = int(ahead.sum())
-        if pairs:
-            wrong = (x[:, None] < x[None, :]).double() + (x[:, None] == x[None, :]).double() / 2
-            own = pairs / int((ahead | ahead.T).sum(dim=1).max())
-            against += own * float(wrong[ahead].mean())
-            comparisons += own
+        x, worth = scores[groups == group], outcomes[groups == group]
+        ahead = worth[:, None] > worth
+        if ahead.any():
+            n = int(ahead.sum()) / int((ahead | ahead.T).sum(dim=1).max())
+            wrong = (x[:, None] < x).double() + (x[:, None] == x).double() / 2
+            against, comparisons = against + n * float(wrong[ahead].mean()), comparisons + n
     return against, comparisons
 
 
-def surely_known(against: float, comparisons: float) -> float:
-    """Which share of a disagreement is sure: the lower end of its interval (Wilson, 1927), as a share of the estimate.
+def sure_share(against: float, comparisons: float) -> float:
+    """The lower end of the 95 % interval of a disagreement, as a share of its estimate d (Wilson, 1927).
 
-        w = (1 + q^2/2nd - q sqrt((1 - d)/nd + q^2/(2nd)^2)) / (1 + q^2/n),      q = 1.96
+        w = (1 + q^2/2nd - q sqrt((1 - d)/nd + q^2/(2nd)^2)) / (1 + q^2/n),    q = 1.96
 
-    It is 0 without disagreement, and with more comparisons tends to 1, as 1 - q sqrt((1 - d)/nd).
+    It is 0 if d is, and grows to 1 with n.
 
     Args:
-        against: nd, at least 0, as from `disagreement`.
-        comparisons: n, at least `against`.
-
-    Raises:
-        ValueError: an argument is out of range.
+        against, comparisons: nd and n, sums of `disagreement`.
     """
-    finite_number("comparisons", comparisons, 0)
-    finite_number("against", against, 0, most=comparisons)
     if not against:
         return 0.0
-    half = _QUANTILE**2 / (2 * against)
     spread = math.sqrt((1 - against / comparisons) / against + (_QUANTILE / (2 * against)) ** 2)
-    return max(0.0, (1 + half - _QUANTILE * spread) / (1 + _QUANTILE**2 / comparisons))
+    return (1 + _QUANTILE**2 / (2 * against) - _QUANTILE * spread) / (1 + _QUANTILE**2 / comparisons)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
-from hf_credit.credit import group_advantages, score_deltas
+from hf_credit.credit import score_deltas
 from hf_credit.methods.base import INPUTS, Credit, Method, compare_outcomes, without_errors
 from hf_credit.methods.turns import Turns, score
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
@@ -29,7 +29,7 @@ class OfGroups(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class OfVerdicts(OfGroups):
-    """An estimator whose rewards are, or can be, verdicts; `outcome_weight` is that of `VerdictsFirst`."""
+    """An estimator whose rewards can be verdicts, and the weight of `VerdictsFirst`."""
 
     outcome_weight: OutcomeWeight = 0.0
 
@@ -79,15 +79,6 @@ class OfEpisodes(OfGroups, ABC):
         """Returns the advantage of each episode from their outcomes and instances, each of shape (episodes,)."""
 
 
-class Outcomes(OfEpisodes):
-    """`group_advantages` of the outcomes of each instance, over all processes."""
-
-    over_processes: ClassVar[bool] = True
-
-    def advantages(self, outcomes: Tensor, groups: Tensor, /) -> Tensor:
-        return group_advantages(outcomes, groups)
-
-
 class OfTurns(OfGroups, ABC):
     """An estimator whose formula is one of turns: `advantages`, in the order of the matrices of `Turns`.
 
@@ -133,7 +124,7 @@ def of_groups(
             collector = Answers(inner=collector)
         own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
         weight = getattr(estimator, "outcome_weight", 0.0)
-        return Method(name=name, **weighed(estimator, Outcomes(), weight, grouped=True), **own)
+        return Method(name=name, **weighed(estimator, weight, grouped=True), **own)
 
     factory.__name__ = factory.__qualname__ = name
     factory.__module__ = type(estimator).__module__

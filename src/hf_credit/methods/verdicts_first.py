@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import disagreement, surely_known
-from hf_credit.methods.base import Credit, Estimator, all_gather_with_slice
+from hf_credit.credit import disagreement, group_advantages, sure_share
+from hf_credit.methods.base import Credit, Estimator, compare_outcomes
 from hf_credit.methods.turns import score
 from hf_credit.options import Share
-from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.rows import one_number
 
 OutcomeWeight = Share | Literal["measured"]
-"""A fixed weight of the outcome, or `"measured"`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """What earlier updates say about verdicts and outcomes: sums of `hf_credit.credit.disagreement`."""
+    """Sums of `hf_credit.credit.disagreement` over all earlier updates."""
 
     against: float = 0.0
     comparisons: float = 0.0
@@ -33,90 +31,75 @@ class Disagreement:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictsFirst:
-    """A mixture of the credit from verdicts and that from outcomes.
+    """The credit (1 - w) A_verdicts + w A_outcomes of each decision; a missing one counts as 0.
 
-        A = (1 - w) A_verdicts + w A_outcomes
+    A_verdicts is that of a method, A_outcomes the `group_advantages` of outcomes. Verdicts take fewer tokens to learn
+    from, but may not agree with the goal. With `weight="measured"`
 
-    A verdict costs few tokens to learn from, but need not agree with the goal; the outcome is the goal, but says little
-    while successes are rare. A measured w is the share of the disagreement of mean verdicts and outcomes that is sure:
+        w = sure_share(sum of nd, sum of n)        over all earlier updates,
 
-        w = surely_known(sum of n d, sum of n)       over all earlier updates
-
-    with n the number of episodes with the rarer outcome and d their disagreement with the others (`disagreement`). So
-    w is 0 in the first update, stays 0 where verdicts order all episodes as outcomes do, stays small while successes
-    are rare, and tends to 1 where verdicts leave something of the outcome unexplained. It depends on no action that it
-    weighs. Decisions with only one of the two have 0 for the other.
+    where d is the `disagreement` of the mean verdicts of episodes with their outcomes, and n the number of episodes
+    with the rarer outcome. So w is 0 at first, stays 0 where verdicts order episodes as outcomes do, and otherwise
+    grows to 1 with the number of successes. It depends on no decision that it weighs.
 
     Attributes:
-        verdicts: the method's own credit.
-        outcomes: the credit from outcomes.
+        verdicts: the estimator of the method.
         weight: w, or `"measured"`.
-        grouped: whether only episodes of one task are compared, or all of an update.
+        grouped: whether outcomes are compared within a task, or over the update.
     """
 
     verdicts: Estimator
-    outcomes: Estimator
-    weight: OutcomeWeight = "measured"
-    grouped: bool = False
+    weight: OutcomeWeight
+    grouped: bool
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the collector must give."""
         return frozenset(getattr(self.verdicts, "needs", ()))
 
     def bind(self, interaction: Interaction[Any]) -> VerdictsFirst:
-        """Returns the estimator for one Interaction, as its parts are."""
-        parts = {"verdicts": self.verdicts, "outcomes": self.outcomes}
-        return replace(
-            self, **{name: one.bind(interaction) if hasattr(one, "bind") else one for name, one in parts.items()}
+        """Returns the estimator with `verdicts` for one Interaction."""
+        bind = getattr(self.verdicts, "bind", lambda _: self.verdicts)
+        return replace(self, verdicts=bind(interaction))
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Disagreement) -> Credit:
+        w = sure_share(memory.against, memory.comparisons) if self.weight == "measured" else self.weight
+        context.log("outcome/weight", w)
+
+        def advantages(both: Tensor, instances: Tensor) -> Tensor:
+            nonlocal memory
+            (scores, outcomes), groups = both.reshape(-1, 2).T, instances if self.grouped else 0 * instances
+            known = ~outcomes.isnan()
+            judged = known & ~scores.isnan()
+            against, n = disagreement(scores[judged], outcomes[judged], groups[judged])
+            memory = Disagreement(against=memory.against + against, comparisons=memory.comparisons + n)
+            if n:
+                context.log("outcome/disagreement", against / n)
+            compared = torch.full_like(outcomes, torch.nan)
+            compared[known] = group_advantages(outcomes[known], groups[known])
+            return compared
+
+        outcomes = compare_outcomes(
+            collected, advantages, context, lambda one: [score(one.decisions, "verdict"), one.outcome]
         )
-
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Disagreement | None = None) -> Credit:
-        memory = memory or Disagreement()
-        measured = surely_known(memory.against, memory.comparisons)
-        weight = measured if self.weight == "measured" else self.weight
-        against, comparisons = self._disagreement(collected, context)
-        context.log("outcome/weight", weight)
-        if comparisons:
-            context.log("outcome/disagreement", against / comparisons)
-        own = self.verdicts(collected, context, None)
-        outcomes = self.outcomes(collected, context, None).decisions
+        verdicts = self.verdicts(collected, context, None)
         credits = defaultdict[str, float](float)
-        for part, share in ((own.decisions, 1 - weight), (outcomes, weight)):
+        for part, share in ((verdicts.decisions, 1 - w), (outcomes, w)):
             for name, value in part.items():
-                if (number := one_number(value)) is not None:
+                number = one_number(value)
+                if number is not None and number == number:  # NaN is an unknown outcome
                     credits[name] += share * number
-        memory = Disagreement(against=memory.against + against, comparisons=memory.comparisons + comparisons)
-        return replace(own, decisions=credits, memory=memory)
-
-    def _disagreement(self, collected: RolloutBatch, context: MethodContext) -> tuple[float, float]:
-        before = sum(context.gather([collected.rows])[: context.process])
-        known = []
-        for rollout in collected.trained:
-            verdicts = [score([one], "verdict") for one in rollout.episode.decisions]
-            verdicts = [one for one in verdicts if not math.isnan(one)]
-            judged = rollout.episode.ending != Ending.ERROR and not math.isnan(rollout.episode.outcome)
-            if verdicts and judged:
-                known.append((fmean(verdicts), rollout.episode.outcome, self.grouped * (before + rollout.instance)))
-        every, _ = all_gather_with_slice(known, context)
-        table = torch.tensor(every, dtype=torch.float64).reshape(-1, 3)
-        return disagreement(table[:, 0], table[:, 1], table[:, 2].long())
+        return replace(verdicts, decisions=credits, memory=memory)
 
 
-def weighed(verdicts: Estimator, outcomes: Estimator, weight: OutcomeWeight, grouped: bool) -> dict[str, Any]:
-    """Returns the estimator and the memory of a method whose option `outcome_weight` is `weight`.
-
-    Args:
-        verdicts, outcomes, weight, grouped: as in `VerdictsFirst`; it is `verdicts` itself if the weight is 0.
+def weighed(verdicts: Any, weight: OutcomeWeight, grouped: bool = False) -> dict[str, Any]:
+    """Returns the estimator and the memory of a method with `VerdictsFirst`, or just `verdicts` if the weight is 0.
 
     Raises:
-        ValueError: the weight is not 0, and `verdicts` is no estimator from verdicts.
+        ValueError: the weight is not 0, and `verdicts` needs no verdicts.
     """
-    if weight == 0:
+    if not weight:
         return {"estimator": verdicts}
-    mixed = VerdictsFirst(verdicts=verdicts, outcomes=outcomes, weight=weight, grouped=grouped)
-    if "verdicts" not in mixed.needs:
-        raise ValueError(
-            f"outcome_weight must be 0 without rewards from verdicts, got {weight!r}; set turn_scores to verdict."
-        )
+    if "verdicts" not in verdicts.needs:
+        raise ValueError(f"outcome_weight must be 0 without verdicts, got {weight!r}; set turn_scores to verdict.")
+    mixed = VerdictsFirst(verdicts=verdicts, weight=weight, grouped=grouped)
     return {"estimator": mixed, "memory": Disagreement()}

@@ -251,8 +251,8 @@ def verifiable_process(
             `"measured"`, which begins at 0 and rises as far as it is sure that verdicts and outcomes disagree.
 
     Raises:
-        ValueError: an option is out of range; `gamma` is not 0 in state groups; or these commit the best reply, so that
-            outcomes are not the policy's, and `outcome_weight` is not 0.
+        ValueError: an option is out of range; in state groups `gamma` is not 0, or `outcome_weight` is not and
+            the best reply is committed, so that outcomes are not the policy's.
     """
     evaluation = Verified(oracle=oracle, required=False)
     collector: Collector = Verified(oracle=oracle)
@@ -269,7 +269,7 @@ def verifiable_process(
             )
         collector = StateGroups(size=state_group_size, commit=commit, bonus=bonus, judge=Verified(oracle=oracle))
         verdicts = StateGroup(whiten=whiten, bonus=bonus)
-    parts = weighed(verdicts, TrajectoryOutcome(), outcome_weight, grouped=False)
+    parts = weighed(verdicts, outcome_weight)
     return Method(name="verifiable_process", collector=collector, **parts, evaluation=evaluation, paper=PAPER)
 
 
