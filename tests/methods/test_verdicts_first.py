@@ -12,7 +12,6 @@ from hf_credit import methods
 from hf_credit.credit import sure_share
 from hf_credit.methods import METHODS
 from hf_credit.methods.memory import from_plain, to_plain
-from hf_credit.methods.verdicts_first import Disagreement
 from hf_credit.options import options_of
 from hf_credit.rollouts import Ending, LocalContext
 
@@ -22,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     if "outcome_weight" in options_of(methods.find(name))
 }
 EVERY = pytest.mark.parametrize("name", OPTIONS)
-SEEN = Disagreement(against=30.0, comparisons=100.0)
+SEEN = (30.0, 100.0)
 
 
 def of(name: str, weight: Any) -> Any:
@@ -71,7 +70,7 @@ def test_a_measured_weight_is_what_earlier_updates_are_sure_of(name: str, batch:
     assert first == pytest.approx(credited(of(name, 0.0), batch)[1])
     # In groups one of two successes is behind its failure; over the update a success of mean 1/2 is behind 1 and level
     # with 1/2, and one of mean 1 is level with 1 and ahead: (3/2 + 1/2) of four pairs, twice.
-    assert memory == Disagreement(against=1.0, comparisons=2.0)
+    assert memory == (1.0, 2.0)
     _, later = credited(method, batch, SEEN, context)
     assert later == pytest.approx(credited(of(name, sure_share(30.0, 100.0)), batch)[1])
     assert context.metrics == {
@@ -91,7 +90,7 @@ def test_the_weight_stays_0_where_successes_are_the_episodes_with_the_best_verdi
         batch = hand.collected(right, wrong, wrong)
         memory, found = credited(method, batch, memory)
         assert found == credited(own, batch)[1]
-    assert memory == Disagreement(against=0.0, comparisons=7.0)
+    assert memory == (0.0, 7.0)
 
 
 @EVERY
@@ -139,7 +138,7 @@ def test_failed_episodes_and_unknown_outcomes_are_not_compared(hand: Any) -> Non
     failed = hand.episode(hand.decision(verdict=0.0), outcome=1.0, ending=Ending.ERROR)
     unjudged = hand.episode(hand.decision(), outcome=1.0)
     memory, _ = credited(of("verifiable_process", "measured"), hand.collected(won, lost, unknown, failed, unjudged))
-    assert memory == Disagreement(against=1.0, comparisons=1.0)
+    assert memory == (1.0, 1.0)
 
 
 def test_state_groups_take_it_with_replies_of_the_policy_alone() -> None:

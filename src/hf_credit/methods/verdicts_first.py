@@ -14,19 +14,14 @@ from hf_credit.credit import disagreement, group_advantages, sure_share
 from hf_credit.methods.base import Credit, Estimator, compare_outcomes
 from hf_credit.methods.turns import score
 from hf_credit.options import Share
-from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.rows import one_number
 
 OutcomeWeight = Share | Literal["measured"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Disagreement:
-    """Sums of `hf_credit.credit.disagreement` over all earlier updates."""
-
-    against: float = 0.0
-    comparisons: float = 0.0
+Disagreement = tuple[float, float]
+"""The sums of `hf_credit.credit.disagreement` over all earlier updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +51,8 @@ class VerdictsFirst:
     def needs(self) -> frozenset[str]:
         return frozenset(getattr(self.verdicts, "needs", ()))
 
-    def bind(self, interaction: Interaction[Any]) -> VerdictsFirst:
-        """Returns the estimator with `verdicts` for one Interaction."""
-        bind = getattr(self.verdicts, "bind", lambda _: self.verdicts)
-        return replace(self, verdicts=bind(interaction))
-
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Disagreement) -> Credit:
-        w = sure_share(memory.against, memory.comparisons) if self.weight == "measured" else self.weight
+        w = sure_share(*memory) if self.weight == "measured" else self.weight
         context.log("outcome/weight", w)
 
         def advantages(both: Tensor, instances: Tensor) -> Tensor:
@@ -71,7 +61,7 @@ class VerdictsFirst:
             known = ~outcomes.isnan()
             judged = known & ~scores.isnan()
             against, n = disagreement(scores[judged], outcomes[judged], groups[judged])
-            memory = Disagreement(against=memory.against + against, comparisons=memory.comparisons + n)
+            memory = memory[0] + against, memory[1] + n
             if n:
                 context.log("outcome/disagreement", against / n)
             compared = torch.full_like(outcomes, torch.nan)
@@ -102,4 +92,4 @@ def weighed(verdicts: Any, weight: OutcomeWeight, grouped: bool = False) -> dict
     if "verdicts" not in verdicts.needs:
         raise ValueError(f"outcome_weight must be 0 without verdicts, got {weight!r}; set turn_scores to verdict.")
     mixed = VerdictsFirst(verdicts=verdicts, weight=weight, grouped=grouped)
-    return {"estimator": mixed, "memory": Disagreement()}
+    return {"estimator": mixed, "memory": (0.0, 0.0)}
