@@ -114,7 +114,7 @@ WORLDS: Mapping[str, World] = {
                 start=MicroConfig(quality=0.8),
                 budget=300_000,
             )
-            for name, size in {"4x4, 1 mine": (4, 4, 1), "4x4, 3 mines": (4, 4, 3), "5x5, 4 mines": (5, 5, 4)}.items()
+            for name, size in {"4x4, 2 mines": (4, 4, 2), "4x4, 3 mines": (4, 4, 3), "5x5, 4 mines": (5, 5, 4)}.items()
         },
     ),
     "sokoban": World(
