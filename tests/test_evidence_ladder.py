@@ -141,3 +141,12 @@ def test_every_arm_is_a_method_and_every_claim_is_about_cells_that_are_run(scrip
     assert len(run_cells) == sum(len(rungs) * len(arms) for _, rungs, arms in experiment.STAGES)
     files = [run.cell_file(Path(), *cell) for stage in run.stages() for cell in stage]
     assert len(set(files)) == len(files)
+
+
+def test_the_tables_have_the_numbers_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
+    run, table, finished = scripts["run"], scripts["table"], scripts["finished_cells"]
+    for path in (root / "evaluation" / "ladder" / "results").glob("cells.json"):
+        cells = finished.read([path], run.key)
+        assert (path.parent / "results.md").read_text(encoding="utf-8") == table.markdown(cells)
+        told = json.loads((path.parent / "predictions.json").read_text(encoding="utf-8"))
+        assert told == json.loads(json.dumps(table.all_predicted(cells)))

@@ -89,6 +89,17 @@ def predicted(cell: Cell) -> dict[str, tuple[bool, bool]]:
     return found
 
 
+def all_predicted(cells: Cells) -> dict[str, dict[str, dict[str, bool]]]:
+    """What is predicted at every start, by its name and by method."""
+    return {
+        f"{world}, {rung}": {
+            name: dict(zip(("early", "final"), leads, strict=True)) for name, leads in predicted(own[0]).items()
+        }
+        for (world, rung, arm), own in sorted(cells.items())
+        if arm == BEFOREHAND
+    }
+
+
 def predictions(cells: Cells) -> list[list[str]]:
     """A row for each start and method: what was predicted, and what came."""
     rows = []
@@ -211,8 +222,7 @@ def write_tables(paths: Iterable[Path], folder: Path) -> None:
     """Writes the cells and what follows from them."""
     cells: Any = read(paths, key)
     write(cells, folder, markdown(cells))
-    told = {f"{world}, {rung}": predicted(own[0]) for (world, rung, arm), own in cells.items() if arm == BEFOREHAND}
-    (folder / "predictions.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    (folder / "predictions.json").write_text(json.dumps(all_predicted(cells), indent=1) + "\n", encoding="utf-8")
     draw(cells, folder / "ladder.png")
 
 
