@@ -51,6 +51,8 @@ def test_a_start_is_made_and_an_arm_trains_from_it_and_is_looked_at_four_times(
     assert [look["tokens"] for look in cell["looks"]] == [cell["tokens"]] * 4
     assert (cell["updates"], cell["weights"]) == (8, [0.0])
     assert not run.learnable(tmp_path, "sudoku", "4")
+    against, comparisons = run.disagreement(world, rung, tmp_path / "starts" / "sudoku-4-start-0", 8)
+    assert against == 0 <= comparisons <= 4  # a success has no wrong digit
     assert sorted(path.name for path in (tmp_path / "starts").iterdir()) == ["sudoku-4-start-0"]
 
 
@@ -96,7 +98,7 @@ def test_claims_of_a_world_are_corrected_together_and_those_that_are_not_run_cou
     assert (tmp_path / "ladder.png").is_file()
 
 
-def test_predictions_follow_from_cost_and_agreement_and_are_counted_where_decided(
+def test_predictions_follow_from_cost_and_disagreement_and_are_counted_where_decided(
     scripts: dict[str, ModuleType],
 ) -> None:
     experiment, table = scripts["experiment"], scripts["table"]
@@ -111,13 +113,14 @@ def test_predictions_follow_from_cost_and_agreement_and_are_counted_where_decide
             "rloo": signal(None),
             "replay_loo": signal(9.0),
         },
-        "agreement": {"verifiable_process": {"mean": 0.4}, "replay_loo": {"mean": 0.6}},
+        "disagreement": [2.0, 10.0],
     }
     assert table.predicted(beforehand) == {
         "verifiable_process": (True, False),
         "rloo": (False, False),
         "replay_loo": (True, True),
     }
+    assert table.predicted({**beforehand, "disagreement": [0.9, 10.0]})["verifiable_process"] == (True, True)
     cells = cells_of(
         experiment,
         {

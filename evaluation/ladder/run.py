@@ -31,7 +31,13 @@ HERE = Path(__file__).resolve().parent
 HELD_OUT = 512
 DIAGNOSED = ("verifiable_process", "rloo", "replay_loo")
 """Methods that are looked at beforehand, beside `outcome_reward`."""
-EXPERIMENT: Mapping[str, Any] = {"worlds": WORLDS, "arms": ARMS, "held_out": HELD_OUT, "collections": 24}
+EXPERIMENT: Mapping[str, Any] = {
+    "worlds": WORLDS,
+    "arms": ARMS,
+    "held_out": HELD_OUT,
+    "collections": 24,
+    "judged": 1024,
+}
 Name = tuple[str, str, str, int]
 
 
@@ -102,6 +108,7 @@ def run_cell(experiment: Mapping[str, Any], world: str, rung: str, arm: str, see
     folder, begun = work / "starts" / cell_file(work, world, rung, START, 0).stem, time.process_time()
     if arm == BEFOREHAND:
         found = signals(folder, experiment["collections"])
+        found["disagreement"] = disagreement(own, own.rungs[rung], folder, experiment["judged"])
     elif arm in (START, TAUGHT):
         found = warmed_up(own, own.rungs[rung], folder if arm == START else None, work, experiment["held_out"])
     else:
@@ -154,6 +161,31 @@ def signals(folder: Path, collections: int) -> dict[str, Any]:
     )
     (diagnosis,) = json.loads(said.stdout)
     return {name: diagnosis[name] for name in ("signals", "agreement", "cosines")}
+
+
+def disagreement(world: World, rung: Rung, folder: Path, episodes: int) -> list[float]:
+    """How often verdicts order two episodes of a start otherwise than their outcomes do: nd and n.
+
+    Executed replays say it of single replies, but nothing where hardly one of them succeeds.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+    from hf_credit import methods
+    from hf_credit.policies.generation import sampler
+    from hf_credit.rollouts import Chat, Engine, LocalContext
+
+    set_seed(0)
+    interaction, tokenizer = interaction_of(world, rung), AutoTokenizer.from_pretrained(folder, padding_side="left")
+    generate = sampler(
+        AutoModelForCausalLM.from_pretrained(folder),
+        tokenizer,
+        max_new_tokens=world.training["max_completion_length"],
+    )
+    context = LocalContext(Engine(interaction, Chat(tokenizer), generate))
+    method = methods.make("verifiable_process", outcome_weight="measured").bind(interaction)
+    rows = [dict(row) for row in interaction.tasks("train", episodes)]
+    collected = method.collector(rows, context, method.memory)
+    return [*method.estimator(collected, context, method.memory).memory]
 
 
 def trained(

@@ -28,8 +28,8 @@ from hf_credit.evaluation.statistics import holm, mean_interval, permutation_tes
 
 HERE = Path(__file__).resolve().parent
 Cells = Mapping[tuple[str, str, str], Mapping[int, Cell]]
-AGREES = 0.5
-"""The agreement from which on a cheaper signal is predicted to lead at the end, too (registered beforehand)."""
+DISAGREES = 0.1
+"""The share of comparisons from which on verdicts are predicted to be overtaken (registered beforehand)."""
 COLOURS = dict(zip(ARMS, ("#777777", "#0072b2", "#56b4e9", "#cc79a7", "#000000", "#f0e442", "#999933"), strict=False))
 EARLY, FINAL = 0.25, 1.0
 
@@ -74,19 +74,17 @@ def decided(cells: Cells, world: str) -> list[list[str]]:
 def predicted(cell: Cell) -> dict[str, tuple[bool, bool]]:
     """For each method that was looked at beforehand, whether it leads the outcome early, and at the end.
 
-    A signal that costs fewer tokens leads early; it leads at the end, too, if the credit agrees with the worth of
-    replies by `AGREES`.
+    A signal that costs fewer tokens leads early. It leads at the end, too, but for verdicts that order at least
+    `DISAGREES` of the pairs of episodes otherwise than the outcome.
     """
 
     def cost(method: str) -> float:
         return float(cell["signals"][method]["cost"]["mean"] or math.inf)
 
-    found = {}
-    for method in cell["signals"]:
-        if method != "outcome_reward":
-            early = cost(method) < cost("outcome_reward")
-            found[method] = early, early and (cell["agreement"].get(method) or {"mean": 0})["mean"] >= AGREES
-    return found
+    against, comparisons = cell["disagreement"]
+    agree = against < DISAGREES * max(comparisons, 1)
+    early = {name: cost(name) < cost("outcome_reward") for name in cell["signals"] if name != "outcome_reward"}
+    return {name: (one, one and (agree or name != "verifiable_process")) for name, one in early.items()}
 
 
 def all_predicted(cells: Cells) -> dict[str, dict[str, dict[str, bool]]]:
