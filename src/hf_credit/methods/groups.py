@@ -123,7 +123,7 @@ def of_groups(
         elif "answers" in needs:
             collector = Answers(inner=collector)
         own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
-        weight = getattr(estimator, "outcome_weight", 0.0)
+        weight = estimator.outcome_weight if isinstance(estimator, OfVerdicts) else 0.0
         return Method(name=name, **weighed(estimator, weight, grouped=True), **own)
 
     factory.__name__ = factory.__qualname__ = name
