@@ -123,12 +123,12 @@ WORLDS: Mapping[str, World] = {
         training={"learning_rate": 1e-3, "warmup_steps": 5, "max_completion_length": 6},
         episodes=128,
         rungs={
-            name: Rung(options=options, start=MicroConfig(quality=0.7), budget=300_000)
-            for name, options in {
-                "5x5, 2 boxes, 6 moves": {"rows": 5, "columns": 5, "boxes": 2, "longest": 6, "turns": 12},
-                "6x6, 2 boxes, 10 moves": {"rows": 6, "columns": 6, "boxes": 2, "longest": 10, "turns": 20},
-                "6x6, 2 boxes, 16 moves": {"rows": 6, "columns": 6, "boxes": 2, "longest": 16, "turns": 32},
-            }.items()
+            f"6x6, 2 boxes, {moves} moves": Rung(
+                options={"rows": 6, "columns": 6, "boxes": 2, "longest": moves, "turns": 2 * moves},
+                start=MicroConfig(quality=0.7),
+                budget=300_000,
+            )
+            for moves in (10, 13, 16)
         },
     ),
 }
