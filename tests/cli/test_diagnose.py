@@ -105,7 +105,11 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--beside", "{model}"), "policies must be different"),
         (("--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--oracle", "sudoku_constraints"), "an oracle needs the actions of an environment, got one for 'relay'"),
-        (("--exact", "0.1", "--top-k", 3), "--exact needs sampling from the whole vocabulary"),
+        (
+            ("--exact", "0.1", "--repetition-penalty", 2),
+            "repetition_penalty must be 1.0 where values are exact, got 2",
+        ),
+        (("--exact", "0.1", "--top-k", 3), "top_k must be 0 where values are exact, got 3"),
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),

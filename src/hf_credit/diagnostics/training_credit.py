@@ -246,9 +246,7 @@ def exact_advantages(
     chat: Chat,
     model: PreTrainedModel,
     decisions: Sequence[TrainedDecision],
-    *,
-    max_new_tokens: int,
-    **options: Any,
+    **limits: Any,
 ) -> list[float]:
     """Computes exact advantages (paper C3, eq. 20) by enumeration, for small policies and short replies.
 
@@ -257,15 +255,14 @@ def exact_advantages(
     Args:
         interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model keeps its
             training or evaluation mode.
-        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`.
+        **limits: as for `exact_values`.
 
     Raises:
         ValueError: as `exact_values`.
     """
     states = list(dict.fromkeys(one.decision.state for one in decisions))
     was_training = model.training
-    options["max_new_tokens"] = max_new_tokens
-    values = exact_values(interaction, chat, model, states, **options) if states else []
+    values = exact_values(interaction, chat, model, states, **limits) if states else []
     found = dict(zip(states, values, strict=True))
     model.train(was_training)
     known = [(found[one.decision.state], one.decision.action_text) for one in decisions]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +20,7 @@ from hf_credit.credit import whitened
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.oracles import Oracle, auditing
 from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.registry import described, plain
+from hf_credit.registry import Registry, plain
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
@@ -223,7 +225,7 @@ def _described(part: Any) -> Any:
     except ValueError:
         pass
     try:
-        name, options = described("part", {}, part)
+        name, options = Registry[Any]("part", {}).spec(part)
         return {"is": name, **options}
     except ValueError:
         return {"is": type(part).__qualname__}
@@ -378,6 +380,18 @@ def whitened_over_processes(values: Sequence[float], weights: Sequence[float], c
     pairs, local = all_gather_with_slice(list(zip(values, weights, strict=True)), context)
     table = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2)
     return whitened(table[:, 0], table[:, 1])[local]
+
+
+def score(step: Sequence[Decision], source: str) -> float:
+    """Returns a number of a step; the mean over simultaneous decisions, NaN without a verdict.
+
+    Args:
+        source: `"reward"`, the Interaction's reward for the step; `"score"`, where this is a score of the state after
+            it; or `"verdict"`, the score of an oracle.
+    """
+    if source != "verdict":
+        return step[0].reward
+    return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
 
 def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

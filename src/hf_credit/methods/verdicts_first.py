@@ -11,8 +11,7 @@ from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import disagreement, group_advantages, sure_share
-from hf_credit.methods.base import Credit, Estimator, compare_outcomes
-from hf_credit.methods.turns import score
+from hf_credit.methods.base import Credit, Estimator, compare_outcomes, score
 from hf_credit.options import Share
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.rows import one_number

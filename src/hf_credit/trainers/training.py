@@ -106,7 +106,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         credited["quantization_config"] = get_quantization_config(model)
     if game.role_models:
         credited["samplers"] = load_role_models(
-            cast(dict[str, str], game.role_models),
+            cast(dict[str, Any], game.role_models),
             interaction,
             tokenizer,
             args.max_completion_length,
@@ -202,7 +202,7 @@ def evaluation_of(job: Job, folder: str | Path) -> str:
     if rows is not None and rows == game.dataset_name:
         splits = load_splits(rows, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
         split = game.dataset_test_split if game.dataset_test_split in splits else game.dataset_train_split
-    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, str], game.role_models))
+    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, Any], game.role_models))
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
