@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
-from drawing import legend, tidy
+from drawing import tidy
 from experiment import ARMS, BEFOREHAND, CLAIMS, LOOKS, SEEDS, START, TAUGHT, WORLDS, Claim
 from finished_cells import Cell, common_seeds, interval, mean, read, verdict, write, write_again
 from matplotlib.figure import Figure
@@ -30,7 +30,10 @@ HERE = Path(__file__).resolve().parent
 Cells = Mapping[tuple[str, str, str], Mapping[int, Cell]]
 DISAGREES = 0.1
 """The share of comparisons from which on verdicts are predicted to be overtaken (registered beforehand)."""
-COLOURS = dict(zip(ARMS, ("#777777", "#0072b2", "#56b4e9", "#cc79a7", "#000000", "#f0e442", "#999933"), strict=False))
+COLOURS = (
+    *("#777777", "#0072b2", "#56b4e9", "#cc79a7", "#000000", "#e69f00", "#999933", "#882255", "#aa4499"),
+    *("#d55e00", "#f0b27a", "#117733", "#44aa99"),
+)
 EARLY, FINAL = 0.25, 1.0
 
 
@@ -61,7 +64,7 @@ def decided(cells: Cells, world: str) -> list[list[str]]:
     tested = [permutation_test(own, np.zeros(len(own))).p_value if len(own) > 1 else 1.0 for own in found]
     rows = []
     for claim, own, p in zip(claims, found, holm(tested), strict=True):
-        about = [claim.says, " - ".join(claim.arms), ", ".join(claim.rungs), f"{claim.look:g}", str(len(own))]
+        about = [claim.says, " - ".join(claim.arms), "; ".join(claim.rungs), f"{claim.look:g}", str(len(own))]
         if len(own) < 2:
             rows.append([*about, "", "", "not run"])
             continue
@@ -188,31 +191,28 @@ A number includes its margin, so above 0 is "not behind".
 def draw(cells: Cells, path: Path) -> None:
     """Success at the end over the number of decisions: a panel for each world, a line for each arm."""
     worlds = [world for world in WORLDS if any(own == world and arm in ARMS for own, _, arm in cells)]
-    figure = Figure(figsize=(0.8 + 3.8 * max(len(worlds), 1), 4.2), dpi=130, layout="constrained")
+    figure = Figure(figsize=(0.8 + 3.8 * max(len(worlds), 1), 4.6), dpi=130, layout="constrained")
     axes = figure.subplots(1, max(len(worlds), 1), squeeze=False, sharey=True)[0]
+    shown: dict[str, Any] = {}
     for world, axis in zip(worlds, axes, strict=False):
-        shown = [rung for rung in WORLDS[world].rungs if (world, rung, START) in cells]
-        of_start = {rung: cells[world, rung, START][0] for rung in shown}
-        axis.plot([one["decisions"] for one in of_start.values()], [one["success"] for one in of_start.values()], "k:")
-        for place, arm in enumerate(ARMS):
-            points = [
-                (of_start[rung]["decisions"], mean_interval(own))
-                for rung in shown
-                if len(own := [*successes(cells, world, rung, arm, FINAL).values()]) > 1
-            ]
-            if points:
-                x, found = zip(*points, strict=True)
-                colour, ends = (
-                    COLOURS.get(arm, f"C{place % 10}"),
-                    [(one.mean - one.low, one.high - one.mean) for one in found],
-                )
-                y = [one.mean for one in found]
-                axis.errorbar(x, y, yerr=np.transpose(ends), color=colour, marker="o", capsize=3, label=arm)
+        started = {rung: cells[world, rung, START][0] for rung in WORLDS[world].rungs if (world, rung, START) in cells}
+        right = {rung: one["decisions"] for rung, one in started.items()}
+        (shown["start"],) = axis.plot([*right.values()], [one["success"] for one in started.values()], "k:")
+        beside = 0
+        for arm, colour in zip(ARMS, COLOURS, strict=True):
+            finals = {rung: [*successes(cells, world, rung, arm, FINAL).values()] for rung in right}
+            found = {rung: mean_interval(own) for rung, own in finals.items() if len(own) > 1}
+            if found:
+                ends = [(one.mean - one.low, one.high - one.mean) for one in found.values()]
+                y, alone = [one.mean for one in found.values()], len(found) == 1
+                beside += alone  # what is run on one rung alone stands beside it
+                x = [right[rung] + alone * 0.015 * (1 + beside) * max(right.values()) for rung in found]
+                style = {"color": colour, "marker": "s" if alone else "o", "capsize": 2, "markersize": 5 - alone}
+                shown[arm] = axis.errorbar(x, y, yerr=np.transpose(ends), **style)
         axis.set_title(world, loc="left")
         axis.set_ylim(0, 1)
         tidy(axis, "decisions of a right play", "held-out success after training" if axis is axes[0] else "")
-    if worlds:
-        legend(figure, axes[0])
+    figure.legend([*shown.values()], [*shown], loc="outside upper center", ncols=5, frameon=False, fontsize="small")
     figure.savefig(path)
 
 
