@@ -73,6 +73,17 @@ def test_a_claim_is_a_difference_a_slope_or_not_behind(scripts: dict[str, Module
     assert table.numbers(cells, replace(claim, rungs=("few", "many"))) == pytest.approx([0.6, 0.5])
 
 
+def test_tokens_to_a_level_are_read_between_looks_and_end_with_the_budget(scripts: dict[str, ModuleType]) -> None:
+    experiment, table = scripts["experiment"], scripts["table"]
+    found = {("w", "r", "a"): [[0.15, 0.25, 0.1, 0.6]], ("w", "r", "b"): [[0.1, 0.1, 0.19, 0.19]]}
+    cells = cells_of(experiment, found) | {("w", "r", "start"): {0: {"success": 0.1}}}
+    # From .15 at 1/8 to .25 at 1/4: .2 is half of the way.
+    assert table.spent(cells, "w", "r", "a") == {0: pytest.approx(0.1875)}
+    assert table.spent(cells, "w", "r", "b") == {0: 1.0}
+    claim = experiment.Claim(world="w", says="", arms=("a", "b"), rungs=("r",), look=0.0)
+    assert table.numbers(cells, claim) == pytest.approx([0.8125])
+
+
 def test_claims_of_a_world_are_corrected_together_and_those_that_are_not_run_count(
     scripts: dict[str, ModuleType], tmp_path: Path
 ) -> None:
@@ -134,7 +145,9 @@ def test_predictions_follow_from_cost_and_disagreement_and_are_counted_where_dec
     assert table.hits(table.predictions(cells)).startswith("1 of 1 decided predictions were right")
 
 
-def test_every_arm_is_a_method_and_every_claim_is_about_cells_that_are_run(scripts: dict[str, ModuleType]) -> None:
+def test_every_arm_is_a_method_and_every_claim_is_about_cells_that_are_run(
+    scripts: dict[str, ModuleType], tmp_path: Path
+) -> None:
     experiment, run = scripts["experiment"], scripts["run"]
     for arm in experiment.ARMS.values():
         methods.make(arm.method, **arm.options)
@@ -142,6 +155,8 @@ def test_every_arm_is_a_method_and_every_claim_is_about_cells_that_are_run(scrip
     claimed = {(one.world, rung, arm) for one in experiment.CLAIMS for rung in one.rungs for arm in one.arms}
     assert claimed <= run_cells
     assert len(run_cells) == sum(len(rungs) * len(arms) for _, rungs, arms in experiment.STAGES)
+    scripts["running"].require_same_settings(run.settings(), tmp_path / "settings.json", "arms")
+    scripts["running"].require_same_settings(run.settings(), tmp_path / "settings.json", "arms")
     files = [run.cell_file(Path(), *cell) for stage in run.stages() for cell in stage]
     assert len(set(files)) == len(files)
 

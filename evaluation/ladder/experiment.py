@@ -145,7 +145,8 @@ class Claim:
         says: in words.
         arms: of which the second is subtracted from the first.
         rungs: one; or several, where the number is the slope of the difference over them, a rung apart each.
-        look: at which share of the budget.
+        look: at which share of the budget; with 0 the number is not success but by how much of the budget the second arm
+            reaches `RISE` above the start later than the first.
         margin: added to the difference: "not behind" is a difference above minus this.
     """
 
@@ -172,6 +173,7 @@ STAGES: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]] = (
 )
 """World, rungs and arms of each stage of the run, by importance: every stage finishes before the next one begins."""
 NOT_BEHIND = 0.05
+RISE = 0.1
 _OUTCOME = "outcome_reward"
 
 
@@ -182,7 +184,13 @@ def _claims(world: str, rungs: Sequence[str], core: Sequence[str]) -> list[Claim
         Claim(
             says="verdicts gain more the more decisions", arms=("verifiable_process", _OUTCOME), rungs=(*core,), **more
         ),
-        Claim(says="so early on", arms=("verifiable_process", _OUTCOME), rungs=(*core,), look=0.25, **more),
+        Claim(
+            says="and reach .1 above the start in fewer tokens",
+            arms=("verifiable_process", _OUTCOME),
+            rungs=(*core,),
+            look=0.0,
+            **more,
+        ),
         Claim(says="verdicts gain at the longest", arms=("verifiable_process", _OUTCOME), rungs=last, **more),
         *(
             Claim(says="without an oracle, ahead at the longest", arms=(name, _OUTCOME), rungs=last, **more)

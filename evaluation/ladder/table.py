@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 from drawing import tidy
-from experiment import ARMS, BEFOREHAND, CLAIMS, LOOKS, SEEDS, START, TAUGHT, WORLDS, Claim
+from experiment import ARMS, BEFOREHAND, CLAIMS, LOOKS, RISE, SEEDS, START, TAUGHT, WORLDS, Claim
 from finished_cells import Cell, common_seeds, interval, mean, read, verdict, write, write_again
 from matplotlib.figure import Figure
 from run import key
@@ -43,13 +43,37 @@ def successes(cells: Cells, world: str, rung: str, arm: str, look: float) -> dic
     return {seed: cell["looks"][LOOKS.index(look)]["success"] for seed, cell in found.items() if seed in SEEDS}
 
 
+def spent(cells: Cells, world: str, rung: str, arm: str) -> dict[int, float]:
+    """The share of the budget at which each seed of an arm reaches `RISE` above the start, by lines between its looks.
+
+    It is 1 if a seed never does.
+    """
+    start = cells[world, rung, START][0]["success"]
+    found = {}
+    for seed in cells.get((world, rung, arm), {}):
+        looks = [start, *(successes(cells, world, rung, arm, look)[seed] for look in LOOKS)]
+        first = next((at for at, own in enumerate(looks) if own >= start + RISE), None)
+        found[seed] = 1.0
+        if first is not None:
+            found[seed] = float(
+                np.interp(start + RISE, looks[first - 1 : first + 1], [0, *LOOKS][first - 1 : first + 1])
+            )
+    return found
+
+
 def numbers(cells: Cells, claim: Claim) -> list[float]:
     """The number of each seed that a claim is about, margin included: a difference, or its slope over rungs."""
     seeds = common_seeds(cells, *((claim.world, rung, arm) for rung in claim.rungs for arm in claim.arms))
     found = []
     for seed in (seed for seed in seeds if seed in SEEDS):
         first, second = (
-            [successes(cells, claim.world, rung, arm, claim.look)[seed] for rung in claim.rungs] for arm in claim.arms
+            [
+                successes(cells, claim.world, rung, arm, claim.look)[seed]
+                if claim.look
+                else -spent(cells, claim.world, rung, arm)[seed]
+                for rung in claim.rungs
+            ]
+            for arm in claim.arms
         )
         differences = np.subtract(first, second)
         slope = len(claim.rungs) > 1
@@ -64,7 +88,13 @@ def decided(cells: Cells, world: str) -> list[list[str]]:
     tested = [permutation_test(own, np.zeros(len(own))).p_value if len(own) > 1 else 1.0 for own in found]
     rows = []
     for claim, own, p in zip(claims, found, holm(tested), strict=True):
-        about = [claim.says, " - ".join(claim.arms), "; ".join(claim.rungs), f"{claim.look:g}", str(len(own))]
+        about = [
+            claim.says,
+            " - ".join(claim.arms),
+            "; ".join(claim.rungs),
+            f"{claim.look:g}" if claim.look else "to .1 above the start",
+            str(len(own)),
+        ]
         if len(own) < 2:
             rows.append([*about, "", "", "not run"])
             continue
