@@ -145,8 +145,8 @@ class Claim:
         says: in words.
         arms: of which the second is subtracted from the first.
         rungs: one; or several, where the number is the slope of the difference over them, a rung apart each.
-        look: at which share of the budget; with 0 the number is not success but by how much of the budget the second arm
-            reaches `RISE` above the start later than the first.
+        look: at which share of the budget; with 0 the number is not success, but by how much of the budget the second
+            arm reaches `RISE` above the start later than the first.
         margin: added to the difference: "not behind" is a difference above minus this.
     """
 
