@@ -126,7 +126,7 @@ WORLDS: Mapping[str, World] = {
             f"6x6, 2 boxes, {moves} moves": Rung(
                 options={"rows": 6, "columns": 6, "boxes": 2, "longest": moves, "turns": 2 * moves},
                 start=MicroConfig(quality=0.7),
-                budget=300_000,
+                budget=150_000,
             )
             for moves in (10, 13, 16)
         },
