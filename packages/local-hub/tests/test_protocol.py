@@ -6,7 +6,6 @@ import base64
 import gc
 import hashlib
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hub_faults import Fault, Faults
 from hub_fixtures import httpx
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
@@ -266,23 +264,6 @@ class TestCommits:
             api.create_commit(
                 "org/carded", [CommitOperationAdd("README.md", card.encode())], commit_message="x", repo_type=kind
             )
-
-
-def test_a_very_large_file_goes_in_parts_and_a_lost_part_alone_again(tmp_path: Path) -> None:
-    content = os.urandom(2_500_000)
-    limits = Limits(part_bytes=2**20)
-    rules = [
-        Fault(effect="cut", method="PUT", path="/2$", nth=1),
-        Fault(effect="status", method="PUT", path="/1$", nth=2),  # a part that arrived is not sent again
-        Fault(effect="lose_reply", method="POST", path="/complete$", nth=1),
-    ]
-    with serving(tmp_path, limits=limits, hooks=Faults(rules)) as hub:
-        api = HfApi(endpoint=hub.url, token=hub.token())
-        api.create_repo("org/large")
-        api.create_commit("org/large", [CommitOperationAdd("a.bin", content)], commit_message="Add it")
-        path = api.hf_hub_download("org/large", "a.bin", cache_dir=tmp_path / "cache")
-        assert Path(path).read_bytes() == content
-        assert list((tmp_path / "parts").iterdir()) == []
 
 
 def test_too_many_requests_get_the_time_to_wait(tmp_path: Path) -> None:

@@ -134,9 +134,7 @@ def _routes() -> list[Route]:
     link = "/lfs/{repo}/{sha256}/{size}"
     found += [
         _route("GET", link, lfs.get),
-        _route("PUT", link, lfs.put, lfs.admits("PUT"), into_file=True),
-        _route("PUT", link + "/{part}", lfs.put_part, lfs.admits("PART"), into_file=True),
-        _route("POST", link + "/complete", lfs.complete, lfs.admits("JOIN")),
+        _route("PUT", link, lfs.put, lfs.admit, into_file=True),
     ]
     for prefix in ("/datasets", "/spaces", ""):
         place = prefix + "/{namespace}/{name}"
