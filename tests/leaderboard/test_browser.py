@@ -125,7 +125,7 @@ def test_a_deep_link_compares_two_entries_as_the_statistics_do(opened: Any, list
 
 def test_an_entry_shows_where_it_is_from(opened: Any, listed: Listed) -> None:
     page = opened(f"entry={listed.ids['steady']}")
-    shows(page, "#provenance", "checkpoint, seed 2")
+    shows(page, "#provenance", '"seed": 2')
 
 
 def test_credit_is_a_board_of_its_own(opened: Any) -> None:

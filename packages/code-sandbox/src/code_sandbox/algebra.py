@@ -18,12 +18,12 @@ has `CODE_SANDBOX_ACCEPT_NO_ISOLATION=1`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import socket
 import sys
 import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Worker:
         self._lock = threading.Lock()
         self._turns = FairSemaphore(self.at_once)
         self._server: ForkServer | None = None
-        self._known: OrderedDict[tuple[str, str], bool | str] = OrderedDict()
+        self._remembered = functools.lru_cache(REMEMBERED)(self._ask)
 
     def equal(self, gold: str, answer: str) -> bool:
         """Returns whether two LaTeX texts are equal by algebra; `False` if a text is in unknown notation.
@@ -102,15 +102,7 @@ class Worker:
         """
         if refusal_of_text(gold) or refusal_of_text(answer):
             return False
-        with self._lock:
-            result = self._known.get((gold, answer))
-        if result is None:
-            with self._turns:
-                result = self._ask(gold, answer)
-            with self._lock:
-                self._known[gold, answer] = result
-                while len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
+        result = self._remembered(gold, answer)
         if isinstance(result, str):
             raise GivenUp(result)
         return result
@@ -122,7 +114,8 @@ class Worker:
 
     def _ask(self, gold: str, answer: str) -> bool | str:
         question = json.dumps([gold, answer]).encode()
-        letter = self._letter(question) or self._letter(question)  # the process may have ended in between
+        with self._turns:
+            letter = self._letter(question) or self._letter(question)  # the process may have ended in between
         if letter in (b"e", b"d"):
             return letter == b"e"
         if letter in (b"u", b""):

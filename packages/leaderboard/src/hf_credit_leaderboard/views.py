@@ -3,6 +3,7 @@ cells and escaped HTML only."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -69,41 +70,16 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
 
 
 def provenance_table(row: Row) -> list[list[str]]:
-    """Returns the names and values of an entry's provenance and verification."""
-    entry, record = row.entry, row.record
-    facts: dict[str, Any] = {
-        "entry": row.id,
-        "board": f"{entry.board}, season {entry.season}",
-        "benchmark": entry.benchmark,
-        "method": entry.method,
-    }
-    for checkpoint in entry.checkpoints:
-        base = f" on {checkpoint.base}" if checkpoint.base else ""
-        facts[f"checkpoint, seed {checkpoint.seed}"] = f"{checkpoint.repo}@{checkpoint.commit}{base}"
-    facts |= {
-        "presentation": entry.shown,
-        "sampling": entry.sampling,
-        "cost of training": entry.ledger or "unknown",
-        "command": entry.command or "unknown",
-        "hardware": entry.hardware or "unknown",
-        "versions": ", ".join(f"{name} {version}" for name, version in entry.versions.items()),
-        "badge": f"{row.badge} (of {', '.join(BADGES)})",
-    }
-    if record is not None:
-        counts = f"{len(record.secret)} x {len(record.secret[0])} outcomes" if record.secret else ""
-        facts |= {
-            "verifier's notes": " ".join(record.notes),
-            "public tasks, claimed and found": ", ".join(
-                f"{name} {value:.4g}" for name, value in record.public.items()
-            ),
-            "secret tasks": counts,
-            "digests of the weights": ", ".join(record.tensors),
-            "digests of the chat templates": ", ".join(dict.fromkeys(record.templates)),
-            **{f"chat template {name[:12]}": text for name, text in record.unknown_templates.items()},
-            "isolation of the verifier": ", ".join(record.isolation) or "unknown",
-        }
-    texts = {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in facts.items()}
-    return [[name, written_out(text)] for name, text in texts.items() if text]
+    """Returns the names and values of an entry's fields, and of those of its record but for numbers that only a
+    program reads."""
+    record = {} if row.record is None else dataclasses.asdict(row.record)
+    left_out = ("secret", "scores", "prints", "tokens")
+    facts = {"entry": row.id, **dataclasses.asdict(row.entry), **record}
+    return [
+        [name.replace("_", " "), written_out(fact if isinstance(fact, str) else json.dumps(fact))]
+        for name, fact in facts.items()
+        if name not in left_out and fact not in (None, "", (), {})
+    ]
 
 
 def interval_text(interval: Interval) -> str:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 3600.0
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_REF_IN_FULL = re.compile(rb"/refs/(pr|convert)/([A-Za-z0-9._-]+)(?=/|$)")
+_REF_IN_FULL = re.compile(rb"/refs/pr/([A-Za-z0-9._-]+)(?=/|$)")
 _NOT_SUPPORTED = {
     r"xet-(read|write)-token": "this Hub has no Xet storage; set HF_HUB_DISABLE_XET=1 before the client starts.",
     r"\.git/(info/refs|git-(upload|receive)-pack|HEAD)": "this Hub does not speak git; use the hf command.",
@@ -49,7 +49,7 @@ class HubApp(Starlette):
             await HubError(400, message, headers={"Connection": "close"}).response()(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        raw = _REF_IN_FULL.sub(rb"/refs%2F\1%2F\2", raw.partition(b"?")[0])
+        raw = _REF_IN_FULL.sub(rb"/refs%2Fpr%2F\1", raw.partition(b"?")[0])
         scope = {**scope, "path": raw.decode("ascii", "replace")}
         await self.state.hub.hooks.wrap(super().__call__, scope, receive, send)
 
@@ -96,7 +96,6 @@ def _routes() -> list[Route]:
         _route("POST", "/api/repos/create", repos.create, calls.admit_proposer),
         _route("DELETE", "/api/repos/delete", repos.delete, calls.admit_proposer),
         _route("POST", "/api/repos/move", repos.move, calls.admit_proposer),
-        _route("GET", "/api/users/{name}/overview", repos.user),
         _route("GET", api, repos.list_all),
         _route("GET", api + "/{name}", repos.missing),
         _route("GET", api + "/{name}/revision/{revision}", repos.missing),
