@@ -83,10 +83,6 @@ class TestDownloads:
         etag = client.head(self.LARGE).headers["ETag"]
         assert client.get(self.LARGE, headers={"If-None-Match": etag}).status_code == 304
 
-    def test_raw_gives_the_pointer_that_git_has(self, client: httpx.Client) -> None:
-        digest = hashlib.sha256(CONTENT).hexdigest()
-        assert f"oid sha256:{digest}\nsize {len(CONTENT)}\n" in client.get(f"/{REPO}/raw/main/in/data.bin").text
-
     def test_a_page_of_others_is_inert(self, client: httpx.Client, api: HfApi) -> None:
         page = [CommitOperationAdd("page.html", b"<script>alert(1)</script>")]
         api.create_commit(REPO, page, commit_message="Add a page")

@@ -139,7 +139,6 @@ def _routes() -> list[Route]:
         place = prefix + "/{namespace}/{name}"
         found += [
             _route("GET", place + "/resolve/{revision}/{path:path}", files.resolve),
-            _route("GET", place + "/raw/{revision}/{path:path}", files.raw),
             _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, calls.admit_reader),
             _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, calls.admit_proposer),
         ]

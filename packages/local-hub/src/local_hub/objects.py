@@ -16,7 +16,6 @@ from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 
-from local_hub.errors import HubError
 from local_hub.hooks import Hooks
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -70,12 +69,8 @@ class Objects:
                 self._move(path, sha256)
         return sha256
 
-    async def receive(self, chunks: AsyncIterator[bytes], most_bytes: int) -> Received:
-        """Writes a body to a temporary file. The caller passes it to `keep` or removes it.
-
-        Raises:
-            HubError: 413, it is longer than `most_bytes`.
-        """
+    async def receive(self, chunks: AsyncIterator[bytes]) -> Received:
+        """Writes a body to a temporary file. The caller passes it to `keep` or removes it."""
         digest, size, waiting = hashlib.sha256(), 0, bytearray()
         with self._temporary() as path, path.open("wb") as file:
 
@@ -85,8 +80,6 @@ class Objects:
 
             async for chunk in chunks:
                 size += len(chunk)
-                if size > most_bytes:
-                    raise HubError(413, f"a body must have at most {most_bytes} bytes, got more; send less.")
                 waiting += chunk
                 if len(waiting) >= _BUFFER:
                     await run_in_threadpool(write, bytes(waiting))
