@@ -38,7 +38,7 @@ def strict_json(content: bytes, what: str = "an entry") -> Any:
     try:
         text = content.decode("utf-8")
         parse_json(text, most_depth=MOST_JSON_DEPTH, finite=True)
-        return json.loads(text, parse_int=_whole, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
         raise ValueError(f"{what} must be JSON with unique names and finite numbers: {str(error)[:300]}") from None
 
@@ -120,12 +120,6 @@ def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mappi
 
 def _is(form: re.Pattern[str], value: Any) -> bool:
     return isinstance(value, str) and form.fullmatch(value) is not None
-
-
-def _whole(text: str) -> int:
-    if len(text) > 20:
-        raise ValueError(f"a whole number must have at most 20 digits, got {len(text)}; shorten it.")
-    return int(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

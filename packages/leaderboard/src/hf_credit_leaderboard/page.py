@@ -30,7 +30,6 @@ except ImportError:
 
 RELOAD_SECONDS = 120
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
-DIFFERENCE_ORDER = "secret task, in order of the difference"
 
 HEADING = """# Leaderboard of credit assignment for language agents
 
@@ -96,11 +95,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first")
                     second = gr.Dropdown([], label="B", elem_id="second")
-                compare_parts = [
-                    gr.HTML(),
-                    _facts("compare-table"),
-                    gr.BarPlot(x=DIFFERENCE_ORDER, y="A - B", color="better", elem_id="difference"),
-                ]
+                compare_parts = [gr.HTML(), _facts("compare-table")]
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_parts = [gr.HTML(elem_id="entry-text"), _facts("provenance")]
@@ -203,25 +198,17 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
 
 
 def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
-    """Returns a link to a comparison, its table, and a bar for each task."""
-    import pandas as pd
-
+    """Returns a link to a comparison, and its table."""
     try:
         if results is None or not first or not second:
             raise ValueError("Choose two verified entries of a board.")
         a, b = results.row(first), results.row(second)
         comparison = compare_rows(a, b)
     except ValueError as error:
-        return _sentence(str(error)), None, None
-    ordered = sorted(comparison.differences)
-    bars = {
-        DIFFERENCE_ORDER: range(1, len(ordered) + 1),
-        "A - B": ordered,
-        "better": ["A" if value > 0 else "B" if value < 0 else "none" for value in ordered],
-    }
+        return _sentence(str(error)), None
     link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
     about = f'<p class="text">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
-    return about, views.comparison_table(comparison), pd.DataFrame(bars)
+    return about, views.comparison_table(comparison)
 
 
 def entry_shown(results: Results | None, chosen: str | None) -> tuple[Any, ...]:

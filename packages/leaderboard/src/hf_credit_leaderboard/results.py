@@ -154,7 +154,6 @@ class Comparison:
         difference: the mean of a - b over secret tasks, with its 95 % interval over tasks.
         p_value: the p-value of the paired permutation test.
         wins, ties, losses: the numbers of tasks on which a is better than, equal to and worse than b.
-        differences: a - b on each task, each the mean over its checkpoints.
         seeds: the smaller number of training seeds of the two.
     """
 
@@ -163,7 +162,6 @@ class Comparison:
     wins: int
     ties: int
     losses: int
-    differences: tuple[float, ...]
     seeds: int
 
 
@@ -188,7 +186,6 @@ def compare_rows(a: Row, b: Row) -> Comparison:
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
         losses=sum(one < 0 for one in differences),
-        differences=differences,
         seeds=min(map(len, tables)),
     )
 
