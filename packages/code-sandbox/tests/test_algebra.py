@@ -135,16 +135,16 @@ def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker) -> 
 
 
 def test_a_killed_process_is_replaced(worker: Worker) -> None:
-    worker.equal("x", "x")
+    worker.equal("x+20", "20+x")
     assert worker._server is not None
     os.kill(worker._server.pid, signal.SIGKILL)
     with contextlib.suppress(GivenUp):  # if it asks before the end is known
-        worker.equal("x", "x")
-    assert worker.equal("x+1", "1+x") is True
+        worker.equal("x+21", "21+x")
+    assert worker.equal("x+22", "22+x") is True
 
 
 def test_many_threads_share_one_process(worker: Worker) -> None:
-    worker.equal("x", "x")
+    worker.equal("x+23", "23+x")
     before = worker.started
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda n: worker.equal(f"x+{n % 3}", f"{n % 2}+x"), range(48)))
