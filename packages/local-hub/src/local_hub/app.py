@@ -130,17 +130,13 @@ def _routes() -> list[Route]:
             _route("POST", f"{repo}/{setting}", spaces.set_setting, calls.admit_writer),
             _route("DELETE", f"{repo}/{setting}", spaces.delete_setting, calls.admit_writer),
         ]
-    link = "/lfs/{repo}/{sha256}/{size}"
-    found += [
-        _route("GET", link, lfs.get),
-        _route("PUT", link, lfs.put, lfs.admit, into_file=True),
-    ]
+    found.append(_route("PUT", "/lfs/{repo}/{sha256}/{size}", lfs.put, lfs.admit, into_file=True))
     for prefix in ("/datasets", "/spaces", ""):
         place = prefix + "/{namespace}/{name}"
         found += [
             _route("GET", place + "/resolve/{revision}/{path:path}", files.resolve),
-            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, calls.admit_reader),
-            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, calls.admit_proposer),
+            # A pull request may have large files too.
+            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, calls.admit_proposer),
         ]
     return [*found, Route("/{path:path}", _unknown, methods=[*_METHODS])]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from local_hub.calls import Call, Repo, answer_json
 from local_hub.errors import HubError, bad_request
@@ -15,17 +15,14 @@ _HEADERS = {"Content-Type": "application/vnd.git-lfs+json"}
 
 
 def batch(call: Call) -> Response:
-    """`POST {repo}.git/info/lfs/objects/batch`: the link to upload or download each object."""
+    """`POST {repo}.git/info/lfs/objects/batch`: the link to upload each object."""
     repo, values = call.repo(), call.json()
-    operation = values.get("operation")
-    if operation not in ("upload", "download"):
-        raise bad_request(f"operation must be upload or download, got {str(operation)[:50]!r}; pick one.")
-    if operation == "upload":
-        call.demand_proposer()  # a pull request may have large files too
+    if values.get("operation") != "upload":
+        raise bad_request("operation must be upload, got another; download files by their paths.")
     objects = values.get("objects")
     if not isinstance(objects, list) or len(objects) > 1000:
         raise bad_request("objects must be a list of at most 1000, got another value; split it.")
-    answers = [_object(call, repo, one, operation) for one in objects]
+    answers = [_object(call, repo, one) for one in objects]
     body = {"transfer": "basic", "hash_algo": "sha256", "objects": answers}
     return answer_json(body, headers=_HEADERS)
 
@@ -38,17 +35,13 @@ def _size(one: Any) -> int:
     return int(one["size"])
 
 
-def _object(call: Call, repo: Repo, one: dict[str, Any], operation: str) -> dict[str, Any]:
+def _object(call: Call, repo: Repo, one: dict[str, Any]) -> dict[str, Any]:
     size = _size(one)
     sha256 = one["oid"]
     answer: dict[str, Any] = {"oid": sha256, "size": size}
-    here = _is_here(call, repo.key, sha256)
-    if operation == "download":
-        if not here:
-            return {**answer, "error": {"code": 404, "message": "there is no such object in this repository."}}
-        link = _link(call, repo, "GET", sha256, size)
-        return {**answer, "actions": {"download": {"href": link}}}
-    if here:
+    # Others may not learn that another repository has it.
+    row = call.database.one("SELECT 1 FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
+    if row is not None and call.hub.objects.has(sha256):
         with call.database.write() as writing:  # a sweep leaves it to the commit that follows
             values = time.time(), repo.key, sha256
             writing.execute("UPDATE lfs SET created = ? WHERE repo = ? AND sha256 = ?", values)
@@ -56,48 +49,29 @@ def _object(call: Call, repo: Repo, one: dict[str, Any], operation: str) -> dict
     if size > (most := call.hub.limits.file_bytes):
         message = f"a file must have at most {most} bytes, got {size}; split it."
         return {**answer, "error": {"code": 422, "message": message}}
-    verify = {"href": f"{call.base}/{repo.url_path}.git/info/lfs/objects/verify"}
-    upload = {"href": _link(call, repo, "PUT", sha256, size)}
-    return {**answer, "actions": {"upload": upload, "verify": verify}}
-
-
-def _is_here(call: Call, key: int, sha256: str) -> bool:
-    """Returns whether an object was uploaded to this repository. Others may not learn that another one has it."""
-    row = call.database.one("SELECT 1 FROM lfs WHERE repo = ? AND sha256 = ?", key, sha256)
-    return row is not None and call.hub.objects.has(sha256)
-
-
-def _link(call: Call, repo: Repo, use: str, sha256: str, size: int) -> str:
     path = f"/lfs/{repo.key}/{sha256}/{size}"
-    return f"{call.base}{path}?{call.hub.signer.sign(f'{use} {path}', call.hub.limits.link_seconds)}"
+    link = f"{call.base}{path}?{call.hub.signer.sign(f'PUT {path}', call.hub.limits.link_seconds)}"
+    return {**answer, "actions": {"upload": {"href": link}}}
 
 
-def _signed(call: Call, use: str) -> tuple[int, str, int]:
+def _signed(call: Call) -> tuple[int, str, int]:
     """Returns the repository, SHA-256 and size of a signed link."""
-    call.hub.signer.check(f"{use} {call.request.url.path}", call.request)
+    call.hub.signer.check(f"PUT {call.request.url.path}", call.request)
     key, sha256, size = (call.param(name) for name in ("repo", "sha256", "size"))
     if call.database.one("SELECT 1 FROM repos WHERE id = ?", int(key)) is None:
         raise HubError(404, "the repository of this upload is gone; request a new link.", "RepoNotFound")
     return int(key), sha256, int(size)
 
 
-def get(call: Call) -> Response:
-    """`GET` of a whole object by its signed link."""
-    key, sha256, _ = _signed(call, "GET")
-    if not _is_here(call, key, sha256):
-        raise HubError(404, "there is no such object in this repository.")
-    return FileResponse(call.hub.objects.path(sha256), media_type="application/octet-stream")
-
-
 def admit(call: Call) -> int:
     """Admits a caller with a signed link, for `put`."""
-    _, _, size = _signed(call, "PUT")
+    _, _, size = _signed(call)
     return size
 
 
 def put(call: Call) -> Response:
     """`PUT` of a whole object by its signed link."""
-    key, sha256, size = _signed(call, "PUT")
+    key, sha256, size = _signed(call)
     received = call.received
     assert received is not None
     if (received.sha256, received.size) != (sha256, size):
@@ -109,15 +83,3 @@ def put(call: Call) -> Response:
     with call.database.write() as writing:
         writing.execute("INSERT OR IGNORE INTO lfs VALUES (?, ?, ?, ?)", (key, sha256, size, time.time()))
     return Response(headers={"ETag": f'"{sha256}"'})
-
-
-def verify(call: Call) -> Response:
-    """`POST {repo}.git/info/lfs/objects/verify`: whether an object has arrived."""
-    repo = call.repo()
-    call.demand_proposer()
-    values = call.json()
-    sha256 = call.text(values, "oid")
-    row = call.database.one("SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
-    if row is None or row["size"] != values.get("size"):
-        raise HubError(404, "an object must have arrived with this size, got none; upload it again.")
-    return answer_json({"success": True}, headers=_HEADERS)
