@@ -81,8 +81,6 @@ class Worker:
         self.memory_bytes = memory_bytes
         self.at_once = at_once or 2 * processors()
         self.consent = consent
-        self.started = 0  # processes
-        self.asked = 0  # children
         self.reset()
         reset_after_fork(self)
 
@@ -141,7 +139,6 @@ class Worker:
                     except OSError:
                         self._stop()
                         return b""
-                    self.asked += 1
             letter = b""
             try:
                 letter = near.recv(1)
@@ -169,7 +166,6 @@ class Worker:
         except OSError as error:
             raise Broken(f"the checker of algebra does not start ({error}).") from error
         self._server = server
-        self.started += 1
         report: dict[str, Any] = {}
         with contextlib.suppress(OSError):
             report = server.receive(START_SECONDS)
