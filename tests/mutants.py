@@ -51,6 +51,7 @@ hf_credit.collectors.forks: UncertainForks._add_steps _contexts continuation_val
     tests/methods/test_verifiable_process.py
 hf_credit.collectors.removals: Removals.__call__ Removals._rollout | tests/collectors/test_removals.py
     tests/methods/test_counterfactual_grpo.py
+hf_credit.credit.agreement: disagreement sure_share
 hf_credit.credit.counterfactual: Moment.deviation Moments.updated | tests/credit/test_counterfactual.py
     tests/methods/test_counterfactual_grpo.py
 hf_credit.credit.doubly_robust: family_mean
@@ -79,6 +80,7 @@ hf_credit.methods.groups: OfScores.beside | tests/methods/test_mt_grpo.py
 hf_credit.methods.replay_plan: Plan.branches | tests/methods/test_active_replay.py
 hf_credit.methods.t3.truncated: Truncated._measured | tests/methods/test_truncated.py
 hf_credit.methods.trees: step_weights | tests/methods/test_step_weights.py
+hf_credit.methods.verdicts_first: VerdictsFirst.__call__
 hf_credit.metrics.standalone: _Gathered.text
 hf_credit.rollouts.arrivals: Arrivals.take | tests/rollouts/test_single_requests.py
 hf_credit.rollouts.batches: unpadded

@@ -55,7 +55,8 @@ MAY_WRITE = {
     "packages/local-hub/src/local_hub/running.py": {"(Path(folder) / 'lock').open": "adds nothing"},
     "packages/code-sandbox/src/code_sandbox/inside/channel.py": {"os.open": "/dev/null"},
     "packages/code-sandbox/src/code_sandbox/inside/confinement.py": {"open": "/proc"},
-    "packages/leaderboard/src/hf_credit_leaderboard/views.py": {"table.to_csv": "returns a text"},
+    "packages/leaderboard/src/hf_credit_leaderboard/entries.py": {"parquet.write_table": "returns bytes"},
+    "packages/leaderboard/src/hf_credit_leaderboard/results.py": {"parquet.write_table": "returns bytes"},
     "packages/code-sandbox/src/code_sandbox/pool.py": {"open": "/proc", "os.open": "/dev/null"},
 }
 

@@ -25,6 +25,8 @@ Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
 MAPPING = dict | str | None
 """The type of a config's field for a mapping, which a command line gives as text."""
+NUMBER_OR_WORD = float | str | None
+"""The type of a config's field for a number or one of some words, which a command line gives as text."""
 
 _OF_EVERY_FACTORY = "\nArgs:\n    group_size: number of episodes per task row."
 
@@ -167,6 +169,8 @@ def _field_type(kind: Any) -> Any:
         return _field_type(inner[0])
     if origin in (Union, types.UnionType):
         found = [_field_type(one) for one in inner if one is not type(None)]
+        if found == [float, str]:
+            return NUMBER_OR_WORD
         return found[0] | None if len(found) == 1 and found[0] is not None else None
     if origin in (tuple, list, collections.abc.Sequence):
         return list[_field_type(inner[0])]  # type: ignore[misc]  # a value

@@ -163,14 +163,10 @@ class Listed:
     outcomes: dict[str, Any]
 
     def source(self) -> Any:
-        from hf_credit_leaderboard.entries import paths_of, read_episodes
         from hf_credit_leaderboard.results import read_results
         from hf_credit_leaderboard.sources import Source
 
-        return Source(
-            lambda: read_results(self.folder, self.season),
-            lambda row: read_episodes(self.folder / paths_of(row.id)[1], row.entry, self.season),
-        )
+        return Source(lambda: read_results(self.folder, self.season))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from hf_credit.cli import main
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
 from hf_credit_leaderboard.cli import demo
-from hf_credit_leaderboard.cli.demo import BoardDemo, CreditBoardRecipe, run_leaderboard_demo
+from hf_credit_leaderboard.cli.demo import BoardDemo, run_leaderboard_demo
 from hf_credit_leaderboard.sources import Hub, Source, load_results
 from hf_credit_leaderboard.submission import make_submission
 from local_hub.commands import serve
@@ -30,7 +30,7 @@ TINY = BoardDemo(
     ),
     seeds=1,
     tasks=4,
-    credit={"relay credit": CreditBoardRecipe(task="relay", options={"size": 3}, quality=0.7, episodes=48)},
+    credit={"relay credit": {"task": "relay", "options": {"size": 3}, "quality": 0.7, "episodes": 48}},
     methods=("replay_loo", "verifiable_process"),
     repeats=3,
     warm_up=1,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import dataclasses
 import gc
 import io
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from scipy import stats
 from hf_credit.http_guard import httpx
 from hf_credit_leaderboard import views
 from hf_credit_leaderboard.form import Form, check_files
-from hf_credit_leaderboard.results import Results, compare_rows, read_results, write_rankings
+from hf_credit_leaderboard.results import Results, compare_rows, rankings_file, read_results
 from hf_credit_leaderboard.sources import Source
 
 from .conftest import FORMULA, HOSTILE, Listed
@@ -27,11 +24,6 @@ from .conftest import FORMULA, HOSTILE, Listed
 
 def rows_of(results: Results, board: str) -> list[list[Any]]:
     return views.board_table(results, board)[1]
-
-
-def csv_of(link: str) -> list[dict[str, str]]:
-    content = base64.b64decode(link.partition("base64,")[2].partition('"')[0]).decode()
-    return list(csv.DictReader(io.StringIO(content)))
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +90,9 @@ def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Lis
 
 
 def test_a_board_without_entries_says_so(leaderboard_page: Any, results: Results) -> None:
-    about, shown, plot, link = leaderboard_page.board_shown(results, "nothing yet")
+    about, shown = leaderboard_page.board_shown(results, "nothing yet")
     assert "This board has no entries yet" in about
-    assert (len(shown.data), plot, link) == (0, None, "")
+    assert len(shown.data) == 0
 
 
 def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: Listed) -> None:
@@ -118,30 +110,11 @@ def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: List
             compare_rows(results.row(listed.ids["steady"]), results.row(listed.ids[name]))
 
 
-def test_hostile_names_are_drawn_and_saved_as_plain_text(results: Results, tmp_path: Path) -> None:
-    views.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
-    saved = csv_of(views.csv_link(*views.board_table(results, "sudoku")))
-    assert f"'{FORMULA}" in {row["name"] for row in saved}
-    assert not any(value.startswith(("=", "+", "-", "@")) for row in saved for value in row.values())
-
-
 def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
     first, second = rows_of(results, "relay credit")
     assert (first[1], second[1]) == ("replay_loo", "grpo")
     assert first[2] == round(float(listed.outcomes["replay_loo"].mean()), 4)
     assert first[4:8] == [0.1, 0.02, 800.0, 640.0]
-
-
-def test_sample_episodes_show_what_the_oracle_says_of_each_decision(results: Results, listed: Listed) -> None:
-    row = results.row(listed.ids["steady"])
-    episodes = listed.source().episodes(row)
-    found = views.sample_episodes(row.entry.task(listed.season).build(), episodes)
-    decisions = [one for _, episode in found for one in episode.decisions]
-    assert decisions
-    assert {one.verdict for one in decisions} <= {0.0, 1.0}
-    frame = views.episode_frame(found[0][1], HOSTILE)
-    assert 'sandbox=""' in frame
-    assert "<img" not in frame
 
 
 def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, listed: Listed, tmp_path: Path) -> None:
@@ -155,8 +128,8 @@ def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, l
     assert [one.partition(":")[0] for one in found.problems] == ["bad", "moved"]
 
 
-def test_rankings_are_derived_as_parquet(results: Results, listed: Listed, tmp_path: Path) -> None:
-    rows = parquet.read_table(str(write_rankings(results, tmp_path / "rankings.parquet"))).to_pylist()
+def test_rankings_are_derived_as_parquet(results: Results, listed: Listed) -> None:
+    rows = parquet.read_table(io.BytesIO(rankings_file(results))).to_pylist()
     steady = next(row for row in rows if row["name"] == "steady")
     assert steady["mean"] == pytest.approx(float(listed.outcomes["steady"].mean()))
     assert len(rows) == len(results.rows)
@@ -195,7 +168,7 @@ def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> N
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    source = Source(read, lambda row: [])
+    source = Source(read)
     assert source.load() is None
     assert source.load() is results
     assert source.trouble == ""
@@ -234,7 +207,7 @@ def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(leaderboard_pa
     shown = {row[places[0]]: [row[place] for place in places[1:]] for row in rows}
     assert shown == {names[0]: [0.25, 0.5], names[1]: [None, None]}
     assert "25.0%" in views.cells(columns, next(row for row in rows if row[places[0]] == names[0]))
-    about, _, _, _ = leaderboard_page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
+    about, _ = leaderboard_page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
     assert "of the bench" in about
     assert "of the exact" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
 
@@ -262,15 +235,6 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
     monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
     with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
         leaderboard_page.from_environment()
-
-
-def test_the_page_leaves_no_file_for_a_board_that_is_shown(
-    leaderboard_page: Any, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    *_, link = leaderboard_page.board_shown(results, "sudoku")
-    assert "steady" in {row["name"] for row in csv_of(link)}
-    assert list(tmp_path.iterdir()) == []
 
 
 # Gradio leaves sockets and loops of its server to the collector.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trl import TrlParser
 
 import hf_credit
 from hf_credit import methods
@@ -101,6 +102,16 @@ def test_options_are_a_mapping_or_fields(config: Any) -> None:
         config(budget=4, method_options={"budget": 16, "alternatives": [4, 4]}, **SETTINGS)
     with pytest.raises(ValueError, match=r"method_options must be options of 'replay_loo', got 'bugdet'; .*budget"):
         config(method_options={"bugdet": 16}, **SETTINGS)
+
+
+@pytest.mark.parametrize(("given", "value"), [("measured", "measured"), (".25", 0.25), ("1", 1.0)])
+def test_a_command_line_gives_a_number_or_a_word(given: str, value: Any, tmp_path: Path) -> None:
+    words = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--bf16", "false", "--outcome_weight", given]
+    (settings,) = TrlParser(hf_credit.VerifiableProcessConfig).parse_args_and_config(words)
+    assert settings.outcome_weight == value
+    assert settings.method().options["outcome_weight"] == value
+    with pytest.raises(ValueError, match="outcome_weight must be"):
+        TrlParser(hf_credit.VerifiableProcessConfig).parse_args_and_config([*words[:-1], given + "x"])
 
 
 def test_a_mapping_may_be_text() -> None:

@@ -105,21 +105,6 @@ def test_a_line_of_a_commit_that_is_no_file_is_short(small: Served) -> None:
     assert "b.txt" in api.list_repo_files("org/lines")
 
 
-def test_a_proposal_that_takes_long_to_compare_is_shown_by_name(hub: Served, owner: HfApi) -> None:
-    owner.create_repo("org/long", exist_ok=True)
-    lines = [str(place % 100) for place in range(30_000)]
-    assert added(owner, "org/long", "a.txt", "\n".join(lines))
-    assert added(owner, "org/long", "z.txt", "old\n")
-    files = [
-        CommitOperationAdd("a.txt", "\n".join(sorted(lines)).encode()),
-        CommitOperationAdd("0.txt", b"new\n"),
-    ]
-    made = owner.create_commit("org/long", files, commit_message="Change", create_pr=True)
-    diff = str(owner.get_discussion_details("org/long", made.pr_num or 0).diff)
-    assert "+new" in diff.splitlines()
-    assert "Binary files a/a.txt and b/a.txt differ" in diff
-
-
 def test_a_sweep_leaves_an_object_that_an_upload_was_told_is_here(tmp_path: Path) -> None:
     content = b"\0" * 5000
     sha256 = hashlib.sha256(content).hexdigest()

@@ -6,7 +6,6 @@ import base64
 import gc
 import hashlib
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hub_faults import Fault, Faults
 from hub_fixtures import httpx
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
@@ -84,10 +82,6 @@ class TestDownloads:
     def test_what_the_client_has_is_not_sent_again(self, client: httpx.Client) -> None:
         etag = client.head(self.LARGE).headers["ETag"]
         assert client.get(self.LARGE, headers={"If-None-Match": etag}).status_code == 304
-
-    def test_raw_gives_the_pointer_that_git_has(self, client: httpx.Client) -> None:
-        digest = hashlib.sha256(CONTENT).hexdigest()
-        assert f"oid sha256:{digest}\nsize {len(CONTENT)}\n" in client.get(f"/{REPO}/raw/main/in/data.bin").text
 
     def test_a_page_of_others_is_inert(self, client: httpx.Client, api: HfApi) -> None:
         page = [CommitOperationAdd("page.html", b"<script>alert(1)</script>")]
@@ -266,23 +260,6 @@ class TestCommits:
             api.create_commit(
                 "org/carded", [CommitOperationAdd("README.md", card.encode())], commit_message="x", repo_type=kind
             )
-
-
-def test_a_very_large_file_goes_in_parts_and_a_lost_part_alone_again(tmp_path: Path) -> None:
-    content = os.urandom(2_500_000)
-    limits = Limits(part_bytes=2**20)
-    rules = [
-        Fault(effect="cut", method="PUT", path="/2$", nth=1),
-        Fault(effect="status", method="PUT", path="/1$", nth=2),  # a part that arrived is not sent again
-        Fault(effect="lose_reply", method="POST", path="/complete$", nth=1),
-    ]
-    with serving(tmp_path, limits=limits, hooks=Faults(rules)) as hub:
-        api = HfApi(endpoint=hub.url, token=hub.token())
-        api.create_repo("org/large")
-        api.create_commit("org/large", [CommitOperationAdd("a.bin", content)], commit_message="Add it")
-        path = api.hf_hub_download("org/large", "a.bin", cache_dir=tmp_path / "cache")
-        assert Path(path).read_bytes() == content
-        assert list((tmp_path / "parts").iterdir()) == []
 
 
 def test_too_many_requests_get_the_time_to_wait(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_a_token_that_reads_writes_nothing(hub: Served) -> None:
         ("POST", "/api/repos/create", 403, 401),
         ("DELETE", "/api/repos/delete", 403, 401),
         ("POST", "/org/private.git/info/lfs/objects/batch", None, 401),
-        ("POST", "/org/public.git/info/lfs/objects/verify", 403, 401),
-        ("POST", f"/lfs/1/{'0' * 64}/5/complete", 403, 403),
+        ("POST", "/org/public.git/info/lfs/objects/batch", 403, 401),
+        ("PUT", f"/lfs/1/{'0' * 64}/5", 403, 403),
         ("GET", "/api/models/org/public", 200, 200),
     ],
 )

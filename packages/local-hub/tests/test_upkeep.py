@@ -76,15 +76,8 @@ def test_what_no_commit_has_goes_after_a_day(folder: Path) -> None:
 
 def test_a_server_starts_without_unfinished_files(folder: Path) -> None:
     (folder / "tmp" / ("0" * 32)).write_bytes(b"half")
-    parts = folder / "parts" / f"1-{'0' * 64}"
-    parts.mkdir(parents=True)
-    (parts / "1-x").write_bytes(b"part")
     with serving(folder):
         assert list((folder / "tmp").iterdir()) == []
-        assert parts.is_dir()  # may still be completed
-    make_old(parts)
-    with serving(folder):
-        assert not parts.exists()
 
 
 def test_check_finds_what_changed_and_what_is_missing(folder: Path) -> None:

@@ -4,6 +4,7 @@ A result has the floating-point dtype of the numbers that it is computed from, t
 booleans. Entries outside a mask are ignored, and 0 in a result.
 """
 
+from hf_credit.credit.agreement import disagreement, sure_share
 from hf_credit.credit.answers import information_gain_advantages, log_ratio_advantages
 from hf_credit.credit.counterfactual import (
     Moment,
@@ -79,7 +80,7 @@ __all__ = [
     "Moment", "Moments", "Multipliers", "RewardWeights", "StepSelector", "alive_advantages", "all_turns_advantages",
     "allocated_advantages", "balance_log_odds", "belief_reward", "bonus_rewards", "branch_advantages",
     "class_weights", "clipped_surrogate", "clipped_value_errors", "continuation_ratio",
-    "contributions", "cost_advantages", "decoupled_advantages", "discounted_returns", "divergence",
+    "contributions", "cost_advantages", "decoupled_advantages", "disagreement", "discounted_returns", "divergence",
     "doubly_robust_values", "family_mean", "full_mean", "fused_scores", "generalized_advantages",
     "group_advantages", "group_in_group_advantages", "group_scaled", "group_spread",
     "harmonic_mean", "inclusion_probabilities", "information_gain_advantages", "interpolated_logprobs",
@@ -87,7 +88,7 @@ __all__ = [
     "next_entropy_coefficient", "pad_to_matrix", "pooled", "projected_logprobs",
     "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks", "replay_branches",
     "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised",
-    "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
+    "sure_share", "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
     "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_rewards", "turn_values",
     "turns_of_tokens", "value_assisted", "value_differences", "whitened",
 ]  # fmt: skip

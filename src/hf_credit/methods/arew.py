@@ -58,6 +58,7 @@ class Critiqued(OfScores, GroupScore):
         strength: of the shifts.
         minority: whether the turns of the rarer sign are shifted by the whole strength, rather than all of one sign by
             it together.
+        outcome_weight: with verdicts, the weight of the advantage of GRPO alone, as for `verifiable_process`.
     """
 
     turn_scores: Literal["reward", "score", "verdict"] = "verdict"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Protocol
 
 import torch
@@ -378,6 +380,18 @@ def whitened_over_processes(values: Sequence[float], weights: Sequence[float], c
     pairs, local = all_gather_with_slice(list(zip(values, weights, strict=True)), context)
     table = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2)
     return whitened(table[:, 0], table[:, 1])[local]
+
+
+def score(step: Sequence[Decision], source: str) -> float:
+    """Returns a number of a step; the mean over simultaneous decisions, NaN without a verdict.
+
+    Args:
+        source: `"reward"`, the Interaction's reward for the step; `"score"`, where this is a score of the state after
+            it; or `"verdict"`, the score of an oracle.
+    """
+    if source != "verdict":
+        return step[0].reward
+    return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
 
 def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit import group_advantages, pad_to_matrix, redistributed_advantages
-from hf_credit.methods.base import INPUTS, paper
-from hf_credit.methods.groups import OfTurns, Turns, of_groups, score
+from hf_credit.methods.base import INPUTS, paper, score
+from hf_credit.methods.groups import OfTurns, OfVerdicts, Turns, of_groups
 from hf_credit.options import Positive
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Criteria, Judged
@@ -28,7 +28,7 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rubric(OfTurns):
+class Rubric(OfVerdicts, OfTurns):
     """`redistributed_advantages` of the z-score in the group of R = (met - unmet) / (met + unmet) criteria.
 
     Failed episodes get no credit.
@@ -38,6 +38,7 @@ class Rubric(OfTurns):
             step, or the `"task"` itself (`Judged.criteria`), of which those that every episode of the group meets are
             left out.
         eps: added to standard deviations.
+        outcome_weight: with verdicts, the weight of outcomes, as for `verifiable_process`.
     """
 
     revision: ClassVar[int] = 2

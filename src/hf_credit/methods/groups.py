@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 from typing import Any, ClassVar, Literal
@@ -25,8 +26,10 @@ from hf_credit.methods.base import (
     compare_outcomes,
     mean_by_decision,
     outcomes_of,
+    score,
     without_errors,
 )
+from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import GroupSize, Options, with_parts
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
@@ -65,18 +68,6 @@ class OfEpisodes(OfGroups, ABC):
 def step_rewards(episode: Episode) -> list[float]:
     """Returns the `turn_rewards` of an episode: they sum to its outcome."""
     return turn_rewards([step[0].reward for step in episode.steps], episode.outcome)
-
-
-def score(step: Step, source: str) -> float:
-    """Returns a number of a step; the mean over simultaneous decisions, NaN without a verdict.
-
-    Args:
-        source: `"reward"`, the Interaction's reward for the step; `"score"`, where this is a score of the state after
-            it; or `"verdict"`, the score of an oracle.
-    """
-    if source != "verdict":
-        return step[0].reward
-    return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
 
 def ragged_advantages(
@@ -218,7 +209,14 @@ class OfTurns(OfGroups, ABC):
         """Returns the advantage of each turn, of shape (rows, turns); NaN where unknown, which is no credit."""
 
 
-class OfScores(OfGroups):
+@dataclass(frozen=True, kw_only=True)
+class OfVerdicts(OfGroups):
+    """An estimator whose rewards can be verdicts, and the weight of `VerdictsFirst`."""
+
+    outcome_weight: OutcomeWeight = 0.0
+
+
+class OfScores(OfVerdicts):
     """An estimator with rewards of turns, from the source that its option `turn_scores` names.
 
     A reward is an increment: rewards add up to a part of the outcome. A score is a level, and beside the outcome.
@@ -269,7 +267,8 @@ def of_groups(
         elif "answers" in needs:
             collector = Answers(inner=collector)
         own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
-        return Method(name=name, estimator=estimator, **own)
+        weight = estimator.outcome_weight if isinstance(estimator, OfVerdicts) else 0.0
+        return Method(name=name, **weighed(estimator, weight, grouped=True), **own)
 
     factory.__name__ = factory.__qualname__ = name
     factory.__module__ = type(estimator).__module__

@@ -32,6 +32,7 @@ class MultiTurn(OfScores, OfTurns):
         gamma: discount factor per turn, with `all_turns`.
         all_turns: whether every turn but the last has a turn advantage, or only the first.
         eps: added to standard deviations.
+        outcome_weight: with verdicts, the weight of outcome advantages alone, as for `verifiable_process`.
     """
 
     revision: ClassVar[int] = 2

@@ -28,6 +28,7 @@ class SpreadDeltas(OfScores, OfTurns):
         gamma: decay of a change over the turns before it.
         beta: weight of the differences between turns; with 0 all turns have the advantage of the episode, which
             includes the changes of scores and verdicts.
+        outcome_weight: with verdicts, the weight of outcomes alone, as for `verifiable_process`.
     """
 
     revision: ClassVar[int] = 2

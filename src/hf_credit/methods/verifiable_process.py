@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Continuations, Rollout, RolloutBatch, Verified
+from hf_credit.collectors import Collector, Continuations, Rollout, RolloutBatch, Verified
 from hf_credit.collectors.base import TaskRow
 from hf_credit.credit import (
     discounted_returns,
@@ -27,8 +27,9 @@ from hf_credit.credit import (
     value_differences,
 )
 from hf_credit.methods import base
-from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.methods.groups import Turns, score
+from hf_credit.methods.base import Credit, Estimator, Method, paper, score
+from hf_credit.methods.groups import Turns
+from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
@@ -244,6 +245,7 @@ def verifiable_process(
     commit: Literal["best", "random"] = "best",
     whiten: bool = True,
     bonus: NotNegative = 0.0,
+    outcome_weight: OutcomeWeight = 0.0,
 ) -> Method:
     """VPR: an oracle's verdicts as rewards, normalised over the trajectories active at the turn (the paper VPR).
 
@@ -255,21 +257,30 @@ def verifiable_process(
             any (`"random"`), which keeps the states those of the policy.
         whiten: whether advantages in state groups are divided by their deviation over the update.
         bonus: weight of the episode's outcome, which is added to the reward of its last turn.
+        outcome_weight: weight w of `outcome_reward` in the credit of every decision, with 1 - w for the verdicts; or
+            `"measured"`, which begins at 0 and rises as far as it is sure that verdicts and outcomes disagree.
 
     Raises:
-        ValueError: an option is out of range, or `gamma` is not 0 in state groups.
+        ValueError: an option is out of range; in state groups `gamma` is not 0, or `outcome_weight` is not and
+            the best reply is committed, so that outcomes are not the policy's.
     """
     evaluation = Verified(oracle=oracle, required=False)
-    parts: Any = {"collector": Verified(oracle=oracle), "estimator": replace(estimator, bonus=bonus)}
+    collector: Collector = Verified(oracle=oracle)
+    verdicts: Estimator = replace(estimator, bonus=bonus)
     if state_group_size > 1:
         if estimator.gamma:
             raise ValueError(
                 f"gamma must be 0 in state groups, whose replies have no later turns, got {estimator.gamma}; leave it "
                 "out, or state_group_size."
             )
+        if outcome_weight and commit == "best":
+            raise ValueError(
+                f"outcome_weight must be 0 in state groups with commit='best', got {outcome_weight!r}; use 'random'."
+            )
         collector = StateGroups(size=state_group_size, commit=commit, bonus=bonus, judge=Verified(oracle=oracle))
-        parts = {"collector": collector, "estimator": StateGroup(whiten=whiten, bonus=bonus)}
-    return Method(name="verifiable_process", **parts, evaluation=evaluation, paper=PAPER)
+        verdicts = StateGroup(whiten=whiten, bonus=bonus)
+    parts = weighed(verdicts, outcome_weight)
+    return Method(name="verifiable_process", collector=collector, **parts, evaluation=evaluation, paper=PAPER)
 
 
 @with_parts

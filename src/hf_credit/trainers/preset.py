@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.methods import Method
-from hf_credit.options import MAPPING, arguments_in, options_of
+from hf_credit.options import MAPPING, NUMBER_OR_WORD, arguments_in, options_of
 from hf_credit.registry import did_you_mean
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers import arguments
@@ -92,6 +93,9 @@ class Preset:
         for name in fields.keys() & options.keys():
             if options[name].field_type == MAPPING and (value := getattr(self, name)) is not None:
                 setattr(self, name, as_mapping(name, value, '{"tampering": 0.02}'))
+            if options[name].field_type == NUMBER_OR_WORD:
+                with contextlib.suppress(TypeError, ValueError):  # a word, or nothing
+                    setattr(self, name, float(getattr(self, name)))
         super().__post_init__()  # type: ignore[misc]  # of the config
         self.composed(self.method())  # refuses options out of range
 

@@ -18,12 +18,12 @@ has `CODE_SANDBOX_ACCEPT_NO_ISOLATION=1`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import socket
 import sys
 import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,6 @@ class Worker:
         self.memory_bytes = memory_bytes
         self.at_once = at_once or 2 * processors()
         self.consent = consent
-        self.started = 0  # processes
-        self.asked = 0  # children
         self.reset()
         reset_after_fork(self)
 
@@ -91,7 +89,7 @@ class Worker:
         self._lock = threading.Lock()
         self._turns = FairSemaphore(self.at_once)
         self._server: ForkServer | None = None
-        self._known: OrderedDict[tuple[str, str], bool | str] = OrderedDict()
+        self._remembered = functools.lru_cache(REMEMBERED)(self._ask)
 
     def equal(self, gold: str, answer: str) -> bool:
         """Returns whether two LaTeX texts are equal by algebra; `False` if a text is in unknown notation.
@@ -102,15 +100,7 @@ class Worker:
         """
         if refusal_of_text(gold) or refusal_of_text(answer):
             return False
-        with self._lock:
-            result = self._known.get((gold, answer))
-        if result is None:
-            with self._turns:
-                result = self._ask(gold, answer)
-            with self._lock:
-                self._known[gold, answer] = result
-                while len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
+        result = self._remembered(gold, answer)
         if isinstance(result, str):
             raise GivenUp(result)
         return result
@@ -122,7 +112,8 @@ class Worker:
 
     def _ask(self, gold: str, answer: str) -> bool | str:
         question = json.dumps([gold, answer]).encode()
-        letter = self._letter(question) or self._letter(question)  # the process may have ended in between
+        with self._turns:
+            letter = self._letter(question) or self._letter(question)  # the process may have ended in between
         if letter in (b"e", b"d"):
             return letter == b"e"
         if letter in (b"u", b""):
@@ -148,7 +139,6 @@ class Worker:
                     except OSError:
                         self._stop()
                         return b""
-                    self.asked += 1
             letter = b""
             try:
                 letter = near.recv(1)
@@ -176,7 +166,6 @@ class Worker:
         except OSError as error:
             raise Broken(f"the checker of algebra does not start ({error}).") from error
         self._server = server
-        self.started += 1
         report: dict[str, Any] = {}
         with contextlib.suppress(OSError):
             report = server.receive(START_SECONDS)

@@ -46,7 +46,7 @@ def test_a_call_returns_its_changes() -> None:
     ask(solver, "global", "f")
     assert call(solver, 0, ["at", 0], 5, changes=[[0, None, ["list", 1]]]) == [
         "value",
-        ["argument", 1],
+        5,
         [[0, None, ["list", 1, 2]]],
     ]
     assert call(solver, 0, ["at", 0], ["at", 0])[1:] == [["at", 0], [[0, None, ["list", 1, 2, 2]]]]

@@ -87,7 +87,6 @@ def test_a_mutable_object_has_a_number_and_is_one_object_on_both_sides() -> None
         ["value", ["object", 1, "x", "y"], []],
         ["value", ["object", 1, "x"], []],
         ["value", ["argument", 1], []],
-        ["value", ["argument", True], []],
         ["value", ["passed", 0], []],
         ["value", ["at", 1], []],
         ["value", ["at"], []],

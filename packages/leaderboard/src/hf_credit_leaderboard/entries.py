@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hf_credit.boundary import Range, encodable, read, types_of
-from hf_credit.files import replaced
 from hf_credit.options import Options
 from hf_credit.parquet import read_rows
 from hf_credit.playing import Prompts, Sampling, as_written
@@ -239,15 +239,15 @@ class PlayedEpisode:
             raise ValueError("a reply must have a number of tokens, got a negative one; record it again.")
 
 
-def write_replies(episodes: Sequence[PlayedEpisode], path: str | Path) -> Path:
-    """Writes the episodes of all checkpoints of an entry as parquet. The bytes are deterministic for one pyarrow."""
+def replies_file(episodes: Sequence[PlayedEpisode]) -> bytes:
+    """Returns the episodes of all checkpoints of an entry as parquet. The bytes are deterministic for one pyarrow."""
     import pyarrow as pa
     from pyarrow import parquet
 
     table = pa.Table.from_pylist([dataclasses.asdict(one) for one in episodes], schema=replies_schema())
-    with replaced(path) as beside:
-        parquet.write_table(table, str(beside), compression="zstd")
-    return Path(path)
+    content = io.BytesIO()
+    parquet.write_table(table, content, compression="zstd")
+    return content.getvalue()
 
 
 def replies_schema() -> Any:

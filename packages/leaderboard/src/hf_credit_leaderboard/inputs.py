@@ -38,7 +38,7 @@ def strict_json(content: bytes, what: str = "an entry") -> Any:
     try:
         text = content.decode("utf-8")
         parse_json(text, most_depth=MOST_JSON_DEPTH, finite=True)
-        return json.loads(text, parse_int=_whole, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
         raise ValueError(f"{what} must be JSON with unique names and finite numbers: {str(error)[:300]}") from None
 
@@ -73,47 +73,32 @@ def display_name(value: Any, what: str = "a name") -> str:
     return value
 
 
-def repo_id(value: Any, what: str = "a repository") -> str:
-    """Returns `value` if it is the id `owner/name` of a repository.
-
-    Raises:
-        ValueError: `value` has another form.
-    """
-    if not isinstance(value, str) or not _REPO.fullmatch(value) or ".." in value:
+def repo_id(value: Any, what: str) -> str:
+    """Returns `value` if it is the id `owner/name` of a repository, and raises a `ValueError` otherwise."""
+    if not _is(_REPO, value) or ".." in value:
         raise ValueError(f"{what} must be owner/name, got {str(value)[:100]!r}; correct it.")
-    return value
+    return str(value)
 
 
-def commit_id(value: Any, what: str = "a commit") -> str:
-    """Returns `value` if it is a full commit hash, which unlike a branch always names the same files.
-
-    Raises:
-        ValueError: `value` is not 40 hexadecimal digits.
-    """
-    if not isinstance(value, str) or not _COMMIT.fullmatch(value):
+def commit_id(value: Any, what: str) -> str:
+    """Returns `value` if it is a full commit hash, which unlike a branch always names the same files, and raises a
+    `ValueError` otherwise."""
+    if not _is(_COMMIT, value):
         raise ValueError(f"{what} must be the 40 hexadecimal digits of a commit, got {str(value)[:100]!r}; pin it.")
-    return value
+    return str(value)
 
 
 def pinned(value: Any, what: str) -> tuple[str, str]:
-    """Returns the repository and the commit of `owner/name@commit`.
-
-    Raises:
-        ValueError: `value` has another form.
-    """
+    """Returns the repository and the commit of `owner/name@commit`, and raises a `ValueError` for another form."""
     name, _, commit = str(value).partition("@")
     return repo_id(name, what), commit_id(commit, f"the commit of {what}")
 
 
-def hex_digest(value: Any, what: str) -> str:
-    """Returns `value` if it is the 64 hexadecimal digits of a SHA-256, a salt or a key.
-
-    Raises:
-        ValueError: `value` has another form. The error does not repeat it, since it may be a secret.
-    """
-    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+def hex_digest(value: Any, what: str) -> None:
+    """Refuses anything but the 64 hexadecimal digits of a SHA-256, a salt or a key by a `ValueError`, which does not
+    repeat it, since it may be a secret."""
+    if not _is(_DIGEST, value):
         raise ValueError(f"{what} must be 64 hexadecimal digits, got another value; copy all of it.")
-    return value
 
 
 def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mapping[str, Any]:
@@ -133,10 +118,8 @@ def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mappi
     return value
 
 
-def _whole(text: str) -> int:
-    if len(text) > 20:
-        raise ValueError(f"a whole number must have at most 20 digits, got {len(text)}; shorten it.")
-    return int(text)
+def _is(form: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and form.fullmatch(value) is not None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

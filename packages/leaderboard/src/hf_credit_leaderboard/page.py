@@ -1,5 +1,4 @@
-"""The page of a leaderboard, as a Gradio app. Texts of entries are escaped HTML, since Markdown would render links;
-the CSV is a link that contains it, since a download button leaves a file per visitor on the disk."""
+"""The page of a leaderboard, as a Gradio app. Texts of entries are escaped HTML, since Markdown would render links."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.extras import how_to_install
-from hf_credit.rollouts.capabilities import Oracled
 from hf_credit_leaderboard import views
 from hf_credit_leaderboard.entries import MOST_REPLIES_BYTES
 from hf_credit_leaderboard.form import Form
@@ -32,7 +30,6 @@ except ImportError:
 
 RELOAD_SECONDS = 120
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
-DIFFERENCE_ORDER = "secret task, in order of the difference"
 
 HEADING = """# Leaderboard of credit assignment for language agents
 
@@ -98,16 +95,10 @@ def build(source: Source, form: Form | None = None) -> Any:
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first")
                     second = gr.Dropdown([], label="B", elem_id="second")
-                compare_parts = [
-                    gr.HTML(),
-                    _facts("compare-table"),
-                    gr.BarPlot(x=DIFFERENCE_ORDER, y="A - B", color="better", elem_id="difference"),
-                ]
+                compare_parts = [gr.HTML(), _facts("compare-table")]
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_parts = [gr.HTML(elem_id="entry-text"), _facts("provenance")]
-                show = gr.Button("Show sample episodes", elem_id="show-episodes")
-                sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
                 more = ", and submit them; a pull request of the form is marked as of unproved identity."
                 gr.Markdown(SUBMIT + (more if form.sends else "."))
@@ -144,7 +135,7 @@ def build(source: Source, form: Form | None = None) -> Any:
             (board_shown, [board], board_parts),
             (board_shown, [credit], credit_parts),
             (comparison_shown, [first, second], compare_parts),
-            (entry_shown, [chosen], [*entry_parts, sample]),
+            (entry_shown, [chosen], entry_parts),
         ):
 
             def show_results(*selected: Any, content: Callable[..., Any] = content) -> Any:
@@ -154,7 +145,6 @@ def build(source: Source, form: Form | None = None) -> Any:
             for chooser in inputs:
                 chooser.change(show_results, inputs, parts, **quiet)
         board.input(lambda name: _entries_of(source.results, name), board, [first, second, chosen], **quiet)
-        show.click(lambda name: episodes_shown(source, name), chosen, sample, api_visibility="private")
         send.click(sends if form.signs_in else checks, files, sent, api_visibility="private")
         ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, alert, **quiet)
         for chooser, parts in ((board, board_parts), (credit, credit_parts)):
@@ -186,16 +176,15 @@ def launch(app: Any, port: int | None = None, block: bool = True) -> str:
 
 
 def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
-    """Returns a sentence about a board, its table, its plot and the table as CSV."""
+    """Returns a sentence about a board, and its table."""
     if results is None or board is None:
-        return _sentence("There are no results to show."), None, None, ""
+        return _sentence("There are no results to show."), None
     columns, rows = views.board_table(results, board)
     if not rows:
-        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(columns, rows), None, ""
+        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(columns, rows)
     if board in {task.name for task in results.season.tasks}:
         secret, ranked = results.season.board(board).secret, len(results.ranks(board))
         about = f"{secret} secret tasks, {ranked} ranked entries; overlapping ranks are ties."
-        label = "mean on the secret tasks"
     else:
         task = results.season.credit_board(board)
         about = f"{task.repeats} updates of {task.instances} task rows each; exact advantages are enumerated."
@@ -205,62 +194,34 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
                 "signal divided by the method's (of the exact), and the area under its learning curve (learned; 0: "
                 "the start, 1: the best)."
             )
-        label = "fidelity on the secret rows"
-    plot = views.rank_plot(results, board, label)
-    return _sentence(about), _styled(columns, rows), plot, views.csv_link(columns, rows)
+    return _sentence(about), _styled(columns, rows)
 
 
 def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
-    """Returns a link to a comparison, its table, and a bar for each task."""
-    import pandas as pd
-
+    """Returns a link to a comparison, and its table."""
     try:
         if results is None or not first or not second:
             raise ValueError("Choose two verified entries of a board.")
         a, b = results.row(first), results.row(second)
         comparison = compare_rows(a, b)
     except ValueError as error:
-        return _sentence(str(error)), None, None
-    ordered = sorted(comparison.differences)
-    bars = {
-        DIFFERENCE_ORDER: range(1, len(ordered) + 1),
-        "A - B": ordered,
-        "better": ["A" if value > 0 else "B" if value < 0 else "none" for value in ordered],
-    }
+        return _sentence(str(error)), None
     link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
     about = f'<p class="text">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
-    return about, views.comparison_table(comparison), pd.DataFrame(bars)
+    return about, views.comparison_table(comparison)
 
 
 def entry_shown(results: Results | None, chosen: str | None) -> tuple[Any, ...]:
-    """Returns the name and the notes of an entry, its provenance, and no episodes yet."""
+    """Returns the name and the notes of an entry, and its provenance."""
     try:
         if results is None or not chosen:
             raise ValueError("Choose an entry.")
         row = results.row(chosen)
     except ValueError as error:
-        return _sentence(str(error)), None, ""
+        return _sentence(str(error)), None
     notes = row.record.notes if row.record else ("It is not verified yet.",)
     about = f"<h3>{html.escape(written_out(row.entry.name))}</h3>" + "".join(map(_sentence, notes))
-    return about, views.provenance_table(row), ""
-
-
-def episodes_shown(source: Source, chosen: str | None) -> str:
-    """Returns sample episodes of an entry, or the reason why there are none."""
-    try:
-        if source.results is None or not chosen:
-            raise ValueError("an entry must be chosen to show its episodes, got none; choose one.")
-        row = source.results.row(chosen)
-        if row.entry.kind == "credit":
-            raise ValueError("a credit entry has updates, not episodes; its decisions are in the file of replies.")
-        interaction = row.entry.task(source.results.season).build()
-        samples = views.sample_episodes(interaction, source.episodes(row))
-    except (ValueError, OSError) as error:
-        return _alert(str(error))
-    about = "The best and the worst public tasks, as submitted."
-    if Oracled(interaction).default_oracle() is not None:
-        about += " The credit of a decision is the verdict of the task's oracle, from 0 to 1."
-    return _sentence(about) + "".join(views.episode_frame(episode, title) for title, episode in samples)
+    return about, views.provenance_table(row)
 
 
 def _opened(results: Results | None, query: dict[str, str]) -> list[Any]:
@@ -330,8 +291,6 @@ def _board_parts(name: str) -> list[Any]:
             buttons=["fullscreen"],
             elem_id=f"{name}-table",
         ),
-        gr.Plot(show_label=False, elem_id=f"{name}-plot"),
-        gr.HTML(elem_id=f"{name}-csv"),
     ]
 
 

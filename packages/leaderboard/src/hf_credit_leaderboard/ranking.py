@@ -32,16 +32,12 @@ class Ranked:
         best, worst: the range of the rank: 1 + the number of significantly better entries, and the number of entries
             that are not significantly worse.
         score: the mean over checkpoints and tasks, with its 95 % interval over both.
-        seeds: the number of training seeds; with one, the score describes this checkpoint, not the method.
-        ties: the ids of entries that do not differ significantly.
     """
 
     entry: str
     best: int
     worst: int
     score: Interval
-    seeds: int
-    ties: tuple[str, ...]
 
     @property
     def rank(self) -> str:
@@ -119,8 +115,6 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
                 best=1 + len(better),
                 worst=len(means) - len(worse),
                 score=score_interval(table, resamples=resamples),
-                seeds=len(table),
-                ties=tuple(sorted(means.keys() - better - worse - {name})),
             )
         )
     return sorted(ranked, key=lambda one: (-one.score.mean, one.entry))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 from hf_credit.evaluation.results import range_of
 from hf_credit.evaluation.statistics import Interval, paired_difference
-from hf_credit.files import replaced
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import read_text
 from hf_credit_leaderboard.entries import Entry, board_of, read_entry
@@ -154,7 +154,6 @@ class Comparison:
         difference: the mean of a - b over secret tasks, with its 95 % interval over tasks.
         p_value: the p-value of the paired permutation test.
         wins, ties, losses: the numbers of tasks on which a is better than, equal to and worse than b.
-        differences: a - b on each task, each the mean over its checkpoints.
         seeds: the smaller number of training seeds of the two.
     """
 
@@ -163,7 +162,6 @@ class Comparison:
     wins: int
     ties: int
     losses: int
-    differences: tuple[float, ...]
     seeds: int
 
 
@@ -188,7 +186,6 @@ def compare_rows(a: Row, b: Row) -> Comparison:
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
         losses=sum(one < 0 for one in differences),
-        differences=differences,
         seeds=min(map(len, tables)),
     )
 
@@ -220,15 +217,15 @@ def rankings_table(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def write_rankings(results: Results, path: str | Path) -> Path:
-    """Writes `rankings_table` as parquet."""
+def rankings_file(results: Results) -> bytes:
+    """Returns `rankings_table` as parquet."""
     import pyarrow as pa
     from pyarrow import parquet
 
     schema = pa.schema({name: pa.type_for_alias(kind) for name, (kind, _) in _RANKINGS.items()})
-    with replaced(path) as beside:
-        parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(beside))
-    return Path(path)
+    content = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), content)
+    return content.getvalue()
 
 
 @functools.lru_cache(maxsize=64)

@@ -13,7 +13,6 @@ from typing import Any
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.evaluation.episode_page import written_out
-from hf_credit.files import OwnFolder
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
@@ -24,7 +23,7 @@ from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.confined import Limits, confined_play
 from hf_credit_leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
-from hf_credit_leaderboard.results import RANKINGS_FILE, Results, write_rankings
+from hf_credit_leaderboard.results import RANKINGS_FILE, Results, rankings_file
 from hf_credit_leaderboard.seasons import SeasonSecret
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.submission import propose, verified_results
@@ -292,9 +291,7 @@ class Verifier:
 
 def publish_rankings(hub: Hub, results: Results) -> None:
     """Computes the rankings of the listed entries and publishes them."""
-    with OwnFolder() as folder:
-        path = write_rankings(results, folder / RANKINGS_FILE)
-        hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
+    hub.publish({RANKINGS_FILE: rankings_file(results)}, results.season.results, "dataset", message=_RANK)
 
 
 def _reason(error: Exception, what: str) -> str:

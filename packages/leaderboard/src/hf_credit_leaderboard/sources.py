@@ -14,8 +14,7 @@ from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.loading import Fetched, NoFiles, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.retries import HubError
-from hf_credit_leaderboard.entries import PlayedEpisode, paths_of, read_episodes
-from hf_credit_leaderboard.results import Results, Row, read_results
+from hf_credit_leaderboard.results import Results, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season
 from hf_credit_leaderboard.weights import WANTED
 
@@ -109,9 +108,8 @@ class Source:
         trouble: the reason why the last read failed, in one sentence; "" after a success.
     """
 
-    def __init__(self, read: Callable[[], Results], episodes: Callable[[Row], list[PlayedEpisode]]) -> None:
+    def __init__(self, read: Callable[[], Results]) -> None:
         self._read = read
-        self.episodes = episodes
         self.results: Results | None = None
         self.trouble = ""
         self._lock = threading.Lock()
@@ -119,13 +117,7 @@ class Source:
     @classmethod
     def of_hub(cls, hub: Hub, benchmark: str) -> Source:
         """Builds the source of a benchmark's season on a Hub."""
-
-        def episodes(row: Row) -> list[PlayedEpisode]:
-            season, _, _ = hub.season(benchmark)
-            _, path = paths_of(row.id)
-            return read_episodes(hub.get(season.results, "dataset", None, [path]).files[path], row.entry, season)
-
-        return cls(lambda: hub.results(hub.season(benchmark)[0]), episodes)
+        return cls(lambda: hub.results(hub.season(benchmark)[0]))
 
     def load(self) -> Results | None:
         """Reads the results again and returns `results`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.runs import CONFIG_FILE, LOG_FILE, Run, read_facts, read_run, versions
-from hf_credit.files import OwnFolder, write
+from hf_credit.files import write
 from hf_credit.hub.cards import eval_result
 from hf_credit.hub.checkpoints import publish_checkpoint
 from hf_credit.hub.client import connect
@@ -211,8 +211,7 @@ def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> S
     Args:
         draft: the entry, except for its `episodes_sha256`.
     """
-    with OwnFolder() as folder:
-        content = entries.write_replies(episodes, folder / "episodes.parquet").read_bytes()
+    content = entries.replies_file(episodes)
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
     text = to_json(entry)
     name = entries.entry_id(text, entry.episodes_sha256)

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -208,28 +208,18 @@ def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode
     Raises:
         ValueError: a seed is missing, repeated, or not one of a public task.
     """
-    wanted = season.board(entry.board).public_seeds()
+    public = season.board(entry.board).public_seeds()
+    wanted = {(place, seed) for place in range(len(entry.checkpoints)) for seed in public}
     played = Counter((one.checkpoint, one.seed) for one in episodes)
-    for (place, seed), times in played.items():
-        if not 0 <= place < len(entry.checkpoints):
-            raise ValueError(f"an episode must be of a checkpoint of the entry, got number {place}; remove it.")
-        if not wanted[0] <= seed <= wanted[-1]:
-            kind = "a training task" if 0 <= seed < 2**31 else "no task of this board"
-            raise ValueError(
-                f"an entry must be played on the public tasks {wanted[0]} to {wanted[-1]}, got the seed {seed} of "
-                f"checkpoint {place}, {kind}; play the public tasks."
-            )
-        if times > 1:
-            raise ValueError(
-                f"every public task must be played once, got the seed {seed} of checkpoint {place} more than once; "
-                "keep the first."
-            )
-    for place in range(len(entry.checkpoints)):
-        if missing := [seed for seed in wanted if (place, seed) not in played]:
-            raise ValueError(
-                f"every public task must be played, got none of checkpoint {place} for the seed {missing[0]} and "
-                f"{len(missing) - 1} others; play them too."
-            )
+    extra = [one for one, times in played.items() if times > (one in wanted)]
+    if wrong := extra or sorted(wanted - played.keys()):
+        place, seed = wrong[0]
+        note = ", a training task" if 0 <= seed < public[0] else ""
+        raise ValueError(
+            f"the public tasks {public[0]} to {public[-1]} must be played once by each of {len(entry.checkpoints)} "
+            f"checkpoints, got {played[place, seed]} episodes of the seed {seed} and checkpoint {place}{note}; play "
+            "each once."
+        )
 
 
 def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode], seconds: float = math.inf) -> None:
@@ -264,12 +254,14 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
     failed = episode.ending == Ending.ERROR
     left = len(episode.replies)
     try:
-        for state, requests, step in replayed_steps(interaction, start, episode):  # noqa: B007 (the last one is used)
-            events = [event for event, _, _ in step]
-            requested = [request.event for request in requests]
-            if step and events != requested:
+        state = interaction.start(start.task, episode.seed)
+        while (requests := interaction.pending(state)) and left:
+            step = slice(len(episode.replies) - left, len(episode.replies) - left + len(requests))
+            events, requested = list(episode.events[step]), [request.event for request in requests]
+            if events != requested:
                 raise _differs(episode, "its events", events, requested)
-            left -= len(step)
+            left -= len(events)
+            state = interaction.advance(state, list(episode.replies[step]))
         ending = str(Ending.TRUNCATED if requests else interaction.ending(state))
         outcome = float(interaction.outcome(state))
     except Refusal:
@@ -286,24 +278,6 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
         raise _differs(episode, "its ending", episode.ending, ending)
     if not failed and abs(episode.outcome - outcome) > _TOLERANCE:
         raise _differs(episode, "its outcome", episode.outcome, outcome)
-
-
-def replayed_steps(
-    interaction: Interaction[Any], start: RolloutRequest[Any], episode: PlayedEpisode
-) -> Iterator[tuple[Any, Sequence[Any], list[tuple[str, str, int]]]]:
-    """Yields for each step of an episode its state, its requests, and (event, reply, tokens) for each request.
-
-    The last item is the state in which the replies or the requests end, with no replies or too few.
-    """
-    replies = list(zip(episode.events, episode.replies, episode.tokens, strict=True))
-    state = interaction.start(start.task, episode.seed)
-    while True:
-        requests = interaction.pending(state)
-        step, replies = replies[: len(requests)], replies[len(requests) :]
-        yield state, requests, step
-        if not step or len(step) < len(requests):
-            return
-        state = interaction.advance(state, [text for _, text, _ in step])
 
 
 def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> Refusal:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 3600.0
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_REF_IN_FULL = re.compile(rb"/refs/(pr|convert)/([A-Za-z0-9._-]+)(?=/|$)")
+_REF_IN_FULL = re.compile(rb"/refs/pr/([A-Za-z0-9._-]+)(?=/|$)")
 _NOT_SUPPORTED = {
     r"xet-(read|write)-token": "this Hub has no Xet storage; set HF_HUB_DISABLE_XET=1 before the client starts.",
     r"\.git/(info/refs|git-(upload|receive)-pack|HEAD)": "this Hub does not speak git; use the hf command.",
@@ -49,7 +49,7 @@ class HubApp(Starlette):
             await HubError(400, message, headers={"Connection": "close"}).response()(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        raw = _REF_IN_FULL.sub(rb"/refs%2F\1%2F\2", raw.partition(b"?")[0])
+        raw = _REF_IN_FULL.sub(rb"/refs%2Fpr%2F\1", raw.partition(b"?")[0])
         scope = {**scope, "path": raw.decode("ascii", "replace")}
         await self.state.hub.hooks.wrap(super().__call__, scope, receive, send)
 
@@ -96,7 +96,6 @@ def _routes() -> list[Route]:
         _route("POST", "/api/repos/create", repos.create, calls.admit_proposer),
         _route("DELETE", "/api/repos/delete", repos.delete, calls.admit_proposer),
         _route("POST", "/api/repos/move", repos.move, calls.admit_proposer),
-        _route("GET", "/api/users/{name}/overview", repos.user),
         _route("GET", api, repos.list_all),
         _route("GET", api + "/{name}", repos.missing),
         _route("GET", api + "/{name}/revision/{revision}", repos.missing),
@@ -131,20 +130,13 @@ def _routes() -> list[Route]:
             _route("POST", f"{repo}/{setting}", spaces.set_setting, calls.admit_writer),
             _route("DELETE", f"{repo}/{setting}", spaces.delete_setting, calls.admit_writer),
         ]
-    link = "/lfs/{repo}/{sha256}/{size}"
-    found += [
-        _route("GET", link, lfs.get),
-        _route("PUT", link, lfs.put, lfs.admits("PUT"), into_file=True),
-        _route("PUT", link + "/{part}", lfs.put_part, lfs.admits("PART"), into_file=True),
-        _route("POST", link + "/complete", lfs.complete, lfs.admits("JOIN")),
-    ]
+    found.append(_route("PUT", "/lfs/{repo}/{sha256}/{size}", lfs.put, lfs.admit, into_file=True))
     for prefix in ("/datasets", "/spaces", ""):
         place = prefix + "/{namespace}/{name}"
         found += [
             _route("GET", place + "/resolve/{revision}/{path:path}", files.resolve),
-            _route("GET", place + "/raw/{revision}/{path:path}", files.raw),
-            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, calls.admit_reader),
-            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, calls.admit_proposer),
+            # A pull request may have large files too.
+            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, calls.admit_proposer),
         ]
     return [*found, Route("/{path:path}", _unknown, methods=[*_METHODS])]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import urllib.parse
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -272,9 +273,9 @@ def endpoint(
             if admit is not None:
                 most = await _admitted(admit, call)
                 if into_file:
-                    call.received = received = await hub.objects.receive(request.stream(), most)
+                    call.received = received = await hub.objects.receive(_limited(request, most))
                 else:
-                    call.body = await _body(request, most)
+                    call.body = b"".join([chunk async for chunk in _limited(request, most)])
             return await run_in_threadpool(handler, call)
         except HubError as error:
             return error.response()
@@ -294,13 +295,14 @@ def endpoint(
     return answer
 
 
-async def _body(request: Request, most: int) -> bytes:
-    body = bytearray()
+async def _limited(request: Request, most: int) -> AsyncIterator[bytes]:
+    """Yields the body, up to its limit."""
+    size = 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
+        size += len(chunk)
+        if size > most:
             raise HubError(413, f"a body must have at most {most} bytes, got more; send less.")
-    return bytes(body)
+        yield chunk
 
 
 async def _admitted(admit: Admit, call: Call) -> int:
@@ -309,11 +311,9 @@ async def _admitted(admit: Admit, call: Call) -> int:
         return await run_in_threadpool(admit, call)
     except HubError as error:
         if error.status == 307:
-            left = call.hub.limits.commit_bytes
-            async for chunk in call.request.stream():
-                left -= len(chunk)
-                if left < 0:
-                    break
+            with contextlib.suppress(HubError):
+                async for _ in _limited(call.request, call.hub.limits.commit_bytes):
+                    pass
         raise
 
 

@@ -208,7 +208,7 @@ def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) ->
     num = discussions.number_of(ref)
     if num is not None:
         discussions.demand_open(database, repo, num)
-    elif not ref.startswith(("refs/heads/", "refs/convert/")):
+    elif not ref.startswith("refs/heads/"):
         raise no_revision(revision)
 
 

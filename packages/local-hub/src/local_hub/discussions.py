@@ -1,26 +1,20 @@
-"""Discussions and pull requests: open, comment, close, show the changes of a pull request, merge it."""
+"""Discussions and pull requests: open, comment, close, merge."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
 from local_hub.calls import Call, Repo, answer_json
-from local_hub.cards import small_text
 from local_hub.database import Database, now
 from local_hub.errors import HubError, bad_request
 from local_hub.history import MAIN, Blob, Commit, commit_at, head_of, move_ref, snapshot, write_commit
 from local_hub.limits import check_twins
-from local_hub.objects import lfs_pointer
 
-_MOST_DIFF_BYTES = 2**20
-_MOST_DIFF_WORK = 10**6  # pairs of equal lines, about a second
 _PAGE = 50
 
 
@@ -204,8 +198,9 @@ def merge(call: Call) -> Response:
 
 def _merged(call: Call, repo: Repo, row: Any, onto: Commit) -> tuple[list[str], dict[str, Blob]]:
     """Returns the files that both sides changed differently, and all files after the merge."""
-    base, proposed = _sides(call, repo, row)
-    before, after = dict(snapshot(call.database, base).files), dict(snapshot(call.database, proposed).files)
+    proposed = head_of(call.database, repo, ref_of(row["num"]))
+    base, proposal = (commit_at(call.database, repo, oid or row["base"]) for oid in (row["base"], proposed))
+    before, after = dict(snapshot(call.database, base).files), dict(snapshot(call.database, proposal).files)
     here = dict(snapshot(call.database, onto).files)
     result, conflicts = dict(here), []
     for path in sorted(before.keys() | after.keys()):
@@ -218,12 +213,6 @@ def _merged(call: Call, repo: Repo, row: Any, onto: Commit) -> tuple[list[str], 
         else:
             result.pop(path, None)
     return conflicts, result
-
-
-def _sides(call: Call, repo: Repo, row: Any) -> tuple[Commit, Commit]:
-    """Returns the base and the head of a pull request."""
-    proposed = head_of(call.database, repo, ref_of(row["num"]))
-    return commit_at(call.database, repo, row["base"]), commit_at(call.database, repo, proposed or row["base"])
 
 
 # Reading
@@ -259,7 +248,7 @@ def _summary(repo: Repo, row: Any) -> dict[str, Any]:
 
 
 def details(call: Call) -> Response:
-    """`GET …/discussions/{num}`, for `diff=1` with the changes of a pull request."""
+    """`GET …/discussions/{num}`; a pull request has no diff: its revision `refs/pr/{num}` has its files."""
     repo, num = call.repo(), _number(call)
     row = _row(call.database, repo, num)
     events = call.database.read("SELECT * FROM events WHERE repo = ? AND num = ? ORDER BY id", repo.key, num)
@@ -269,48 +258,7 @@ def details(call: Call) -> Response:
         ]
     }
     if row["base"] is not None:
-        base, proposed = _sides(call, repo, row)
         answer["changes"] = {"base": MAIN, "mergeCommitId": row["merged"]}
         head = commit_at(call.database, repo, head_of(call.database, repo, MAIN) or "")
         answer["filesWithConflicts"] = _merged(call, repo, row, head)[0] if row["status"] in ("draft", "open") else []
-        if call.flag("diff"):
-            answer["diff"] = _diff(call, base, proposed)
     return answer_json(answer)
-
-
-def _diff(call: Call, base: Commit, proposed: Commit) -> str:
-    """Returns the changes as git shows them; binary files, and those that take long to compare, by name only."""
-    before, after = snapshot(call.database, base).files, snapshot(call.database, proposed).files
-    shown: list[str] = []
-    work = 0
-    for path in sorted(before.keys() | after.keys()):
-        old, new = before.get(path), after.get(path)
-        if old == new:
-            continue
-        shown.append(f"diff --git a/{path} b/{path}")
-        if old is None:
-            shown.append("new file mode 100644")
-        elif new is None:
-            shown.append("deleted file mode 100644")
-        ids = [one.oid if one else "0" * 40 for one in (old, new)]
-        shown.append(f"index {ids[0]}..{ids[1]}")
-        old_name, new_name = f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null"
-        old_text, new_text = _text(call, old), _text(call, new)
-        old_lines, new_lines = (text.splitlines() if text else [] for text in (old_text, new_text))
-        equal = Counter(new_lines)
-        work += len(new_lines) + sum(1 + equal[line] for line in old_lines)
-        if old_text is None or new_text is None or work > _MOST_DIFF_WORK:
-            shown.append(f"Binary files {old_name} and {new_name} differ")
-        else:
-            shown += difflib.unified_diff(old_lines, new_lines, old_name, new_name, lineterm="")
-    return "\n".join(shown) + "\n" if shown else ""
-
-
-def _text(call: Call, blob: Blob | None) -> str | None:
-    """Returns the text of a file as git has it, `None` if it is not text or too long to show."""
-    if blob is None:
-        return ""
-    if blob.pointer_size is not None:
-        return lfs_pointer(blob.sha256, blob.size).decode()
-    text = small_text(call.hub, blob, _MOST_DIFF_BYTES)
-    return None if text is None or "\0" in text else text

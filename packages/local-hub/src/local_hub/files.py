@@ -9,9 +9,8 @@ from typing import Any
 from starlette.responses import FileResponse, Response
 
 from local_hub import history
-from local_hub.calls import Call, Repo, answer_json, answer_page
+from local_hub.calls import Call, answer_json, answer_page
 from local_hub.errors import bad_request, no_entry
-from local_hub.objects import lfs_pointer
 
 _PAGE = 1000
 _EXPANDED_PAGE = 50
@@ -33,7 +32,10 @@ class ObjectResponse(FileResponse):
 def resolve(call: Call) -> Response:
     """`GET|HEAD /{repo}/resolve/{revision}/{path}`: whole, in ranges, or 304 if the client has it."""
     repo = call.repo()
-    commit, path, blob = _entry(call, repo)
+    commit, path = history.find_commit(call.database, repo, call.param("revision")), call.param("path")
+    blob = history.snapshot(call.database, commit).files.get(path)
+    if blob is None:
+        raise no_entry(path, commit.oid)
     headers = _headers(commit, path, f'"{blob.etag}"')
     if blob.pointer_size is not None:
         headers |= {"X-Linked-Size": str(blob.size), "X-Linked-ETag": f'"{blob.sha256}"'}
@@ -41,24 +43,6 @@ def resolve(call: Call) -> Response:
     if headers["ETag"] in held or "*" in held:
         return Response(status_code=304, headers=headers)
     return ObjectResponse(call.hub.objects.path(blob.sha256), headers=headers, media_type=_media_type(path))
-
-
-def raw(call: Call) -> Response:
-    """`GET /{repo}/raw/{revision}/{path}`: as git has it, so a pointer for a file in LFS."""
-    repo = call.repo()
-    commit, path, blob = _entry(call, repo)
-    headers = _headers(commit, path, f'"{blob.oid}"')
-    if blob.pointer_size is None:
-        return ObjectResponse(call.hub.objects.path(blob.sha256), headers=headers, media_type=_media_type(path))
-    return Response(lfs_pointer(blob.sha256, blob.size), headers=headers, media_type="text/plain")
-
-
-def _entry(call: Call, repo: Repo) -> tuple[history.Commit, str, history.Blob]:
-    commit, path = history.find_commit(call.database, repo, call.param("revision")), call.param("path")
-    blob = history.snapshot(call.database, commit).files.get(path)
-    if blob is None:
-        raise no_entry(path, commit.oid)
-    return commit, path, blob
 
 
 def _headers(commit: history.Commit, path: str, etag: str) -> dict[str, str]:

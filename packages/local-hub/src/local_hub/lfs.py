@@ -1,35 +1,29 @@
-"""Large files: uploads before their commit, whole or in parts, by signed links that expire."""
+"""Large files: uploads before their commit, by signed links that expire."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
-from local_hub.calls import Admit, Call, Repo, answer_json
+from local_hub.calls import Call, Repo, answer_json
 from local_hub.errors import HubError, bad_request
 from local_hub.objects import SHA256
 
-_MOST_PARTS = 10_000
 _HEADERS = {"Content-Type": "application/vnd.git-lfs+json"}
 
 
 def batch(call: Call) -> Response:
-    """`POST {repo}.git/info/lfs/objects/batch`: the link to upload or download each object."""
+    """`POST {repo}.git/info/lfs/objects/batch`: the link to upload each object."""
     repo, values = call.repo(), call.json()
-    operation = values.get("operation")
-    if operation not in ("upload", "download"):
-        raise bad_request(f"operation must be upload or download, got {str(operation)[:50]!r}; pick one.")
-    if operation == "upload":
-        call.demand_proposer()  # a pull request may have large files too
-    objects, transfers = values.get("objects"), values.get("transfers", ["basic"])
-    if not isinstance(objects, list) or len(objects) > 1000 or not isinstance(transfers, list):
+    if values.get("operation") != "upload":
+        raise bad_request("operation must be upload, got another; download files by their paths.")
+    objects = values.get("objects")
+    if not isinstance(objects, list) or len(objects) > 1000:
         raise bad_request("objects must be a list of at most 1000, got another value; split it.")
-    multipart = "multipart" in transfers and any(_size(one) > call.hub.limits.part_bytes for one in objects)
-    answers = [_object(call, repo, one, operation, multipart) for one in objects]
-    body = {"transfer": "multipart" if multipart else "basic", "hash_algo": "sha256", "objects": answers}
+    answers = [_object(call, repo, one) for one in objects]
+    body = {"transfer": "basic", "hash_algo": "sha256", "objects": answers}
     return answer_json(body, headers=_HEADERS)
 
 
@@ -41,110 +35,43 @@ def _size(one: Any) -> int:
     return int(one["size"])
 
 
-def _object(call: Call, repo: Repo, one: dict[str, Any], operation: str, multipart: bool) -> dict[str, Any]:
-    sha256, size = one["oid"], _size(one)
+def _object(call: Call, repo: Repo, one: dict[str, Any]) -> dict[str, Any]:
+    size = _size(one)
+    sha256 = one["oid"]
     answer: dict[str, Any] = {"oid": sha256, "size": size}
-    here = _is_here(call, repo.key, sha256)
-    if operation == "download":
-        if not here:
-            return {**answer, "error": {"code": 404, "message": "there is no such object in this repository."}}
-        link = _link(call, repo, "GET", sha256, size)
-        return {**answer, "actions": {"download": {"href": link}}}
-    if here:
+    # Others may not learn that another repository has it.
+    row = call.database.one("SELECT 1 FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
+    if row is not None and call.hub.objects.has(sha256):
         with call.database.write() as writing:  # a sweep leaves it to the commit that follows
             values = time.time(), repo.key, sha256
             writing.execute("UPDATE lfs SET created = ? WHERE repo = ? AND sha256 = ?", values)
         return answer
-    part_bytes, most = call.hub.limits.part_bytes, call.hub.limits.file_bytes
-    if multipart:
-        most = min(most, _MOST_PARTS * part_bytes)
-    if size > most:
+    if size > (most := call.hub.limits.file_bytes):
         message = f"a file must have at most {most} bytes, got {size}; split it."
         return {**answer, "error": {"code": 422, "message": message}}
-    verify = {"href": f"{call.base}/{repo.url_path}.git/info/lfs/objects/verify"}
-    upload: dict[str, Any] = {"href": _link(call, repo, "PUT", sha256, size)}
-    if multipart and size > part_bytes:
-        parts = -(-size // part_bytes)
-        header = {"chunk_size": str(part_bytes)}
-        for number in range(1, parts + 1):
-            header[str(number)] = _link(call, repo, "PART", sha256, size, f"/{number}")
-        upload = {"href": _link(call, repo, "JOIN", sha256, size, "/complete"), "header": header}
-    return {**answer, "actions": {"upload": upload, "verify": verify}}
+    path = f"/lfs/{repo.key}/{sha256}/{size}"
+    link = f"{call.base}{path}?{call.hub.signer.sign(f'PUT {path}', call.hub.limits.link_seconds)}"
+    return {**answer, "actions": {"upload": {"href": link}}}
 
 
-def _is_here(call: Call, key: int, sha256: str) -> bool:
-    """Returns whether an object was uploaded to this repository. Others may not learn that another one has it."""
-    row = call.database.one("SELECT 1 FROM lfs WHERE repo = ? AND sha256 = ?", key, sha256)
-    return row is not None and call.hub.objects.has(sha256)
-
-
-def _link(call: Call, repo: Repo, use: str, sha256: str, size: int, more: str = "") -> str:
-    path = f"/lfs/{repo.key}/{sha256}/{size}{more}"
-    return f"{call.base}{path}?{call.hub.signer.sign(f'{use} {path}', call.hub.limits.link_seconds)}"
-
-
-def _signed(call: Call, use: str) -> tuple[int, str, int]:
+def _signed(call: Call) -> tuple[int, str, int]:
     """Returns the repository, SHA-256 and size of a signed link."""
-    call.hub.signer.check(f"{use} {call.request.url.path}", call.request)
+    call.hub.signer.check(f"PUT {call.request.url.path}", call.request)
     key, sha256, size = (call.param(name) for name in ("repo", "sha256", "size"))
     if call.database.one("SELECT 1 FROM repos WHERE id = ?", int(key)) is None:
         raise HubError(404, "the repository of this upload is gone; request a new link.", "RepoNotFound")
     return int(key), sha256, int(size)
 
 
-def get(call: Call) -> Response:
-    """`GET` of a whole object by its signed link."""
-    key, sha256, _ = _signed(call, "GET")
-    if not _is_here(call, key, sha256):
-        raise HubError(404, "there is no such object in this repository.")
-    return FileResponse(call.hub.objects.path(sha256), media_type="application/octet-stream")
+def admit(call: Call) -> int:
+    """Admits a caller with a signed link, for `put`."""
+    _, _, size = _signed(call)
+    return size
 
 
 def put(call: Call) -> Response:
     """`PUT` of a whole object by its signed link."""
-    key, sha256, size = _signed(call, "PUT")
-    _keep(call, key, sha256, size)
-    return Response(headers={"ETag": f'"{sha256}"'})
-
-
-def put_part(call: Call) -> Response:
-    """`PUT` of one part. It stays until the object is whole, so that a client resends only missing parts."""
-    _, _, size = _signed(call, "PART")
-    number, part_bytes = int(call.param("part")), call.hub.limits.part_bytes
-    assert call.received is not None
-    expected = min(part_bytes, size - (number - 1) * part_bytes)
-    if call.received.size != expected:
-        raise bad_request(f"part {number} must have {expected} bytes, got {call.received.size}; send all of it.")
-    call.hub.objects.keep_part(call.received, _parts(call), f"{number}-{call.received.sha256}")
-    return Response(headers={"ETag": f'"{call.received.sha256}"'})
-
-
-def complete(call: Call) -> Response:
-    """`POST` after all parts: joins them, checks the whole and stores it."""
-    key, sha256, size = _signed(call, "JOIN")
-    values = call.json()
-    parts = values.get("parts")
-    if values.get("oid") != sha256 or not isinstance(parts, list) or len(parts) > _MOST_PARTS:
-        raise bad_request("a completion must name the object and list its parts, got another value; send both.")
-    if _is_here(call, key, sha256):  # an earlier completion, whose answer was lost
-        return answer_json({"success": True})
-    folder, paths = _parts(call), []
-    for number, part in enumerate(parts, 1):
-        etag = str(part.get("etag", "")).strip('"') if isinstance(part, dict) else ""
-        path = folder / f"{number}-{etag}"
-        if not SHA256.fullmatch(etag) or part.get("partNumber") != number or not path.is_file():
-            raise bad_request(f"part {number} must have been uploaded, got no such part; send it again.")
-        paths.append(path)
-    call.received = call.hub.objects.join(paths)
-    try:
-        _keep(call, key, sha256, size)
-    finally:
-        call.hub.objects.discard(call.received)
-    call.hub.objects.discard_parts(folder)
-    return answer_json({"success": True})
-
-
-def _keep(call: Call, key: int, sha256: str, size: int) -> None:
+    key, sha256, size = _signed(call)
     received = call.received
     assert received is not None
     if (received.sha256, received.size) != (sha256, size):
@@ -155,30 +82,4 @@ def _keep(call: Call, key: int, sha256: str, size: int) -> None:
     call.hub.objects.keep(received)
     with call.database.write() as writing:
         writing.execute("INSERT OR IGNORE INTO lfs VALUES (?, ?, ?, ?)", (key, sha256, size, time.time()))
-
-
-def _parts(call: Call) -> Path:
-    """Returns the folder of an upload's parts. Repositories share none: whoever sends a part must have it."""
-    return call.hub.folder / "parts" / f"{int(call.param('repo'))}-{call.param('sha256')}"
-
-
-def verify(call: Call) -> Response:
-    """`POST {repo}.git/info/lfs/objects/verify`: whether an object has arrived."""
-    repo = call.repo()
-    call.demand_proposer()
-    values = call.json()
-    sha256 = call.text(values, "oid")
-    row = call.database.one("SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
-    if row is None or row["size"] != values.get("size"):
-        raise HubError(404, "an object must have arrived with this size, got none; upload it again.")
-    return answer_json({"success": True}, headers=_HEADERS)
-
-
-def admits(use: str) -> Admit:
-    """Returns what admits a caller with a signed link: to `PUT` an object or a `PART` of one, or to `JOIN` parts."""
-
-    def admit(call: Call) -> int:
-        _, _, size = _signed(call, use)
-        return {"PUT": size, "PART": call.hub.limits.part_bytes, "JOIN": call.hub.limits.body_bytes}[use]
-
-    return admit
+    return Response(headers={"ETag": f'"{sha256}"'})

@@ -18,7 +18,6 @@ class Limits:
 
     Args:
         lfs_bytes: LFS stores files of this size or more.
-        part_bytes: size of a part of a large upload.
         commit_bytes: size of the body of one commit, with its regular files in base64.
         commit_files: operations of one commit.
         body_bytes: size of any other body.
@@ -30,7 +29,6 @@ class Limits:
     """
 
     lfs_bytes: int = 10 * 2**20
-    part_bytes: int = 64 * 2**20
     commit_bytes: int = 2**30
     commit_files: int = 25_000
     body_bytes: int = 10 * 2**20

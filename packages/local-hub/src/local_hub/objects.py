@@ -8,7 +8,6 @@ import math
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 
-from local_hub.errors import HubError
 from local_hub.hooks import Hooks
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -71,12 +69,8 @@ class Objects:
                 self._move(path, sha256)
         return sha256
 
-    async def receive(self, chunks: AsyncIterator[bytes], most_bytes: int) -> Received:
-        """Writes a body to a temporary file. The caller passes it to `keep` or removes it.
-
-        Raises:
-            HubError: 413, it is longer than `most_bytes`.
-        """
+    async def receive(self, chunks: AsyncIterator[bytes]) -> Received:
+        """Writes a body to a temporary file. The caller passes it to `keep` or removes it."""
         digest, size, waiting = hashlib.sha256(), 0, bytearray()
         with self._temporary() as path, path.open("wb") as file:
 
@@ -86,8 +80,6 @@ class Objects:
 
             async for chunk in chunks:
                 size += len(chunk)
-                if size > most_bytes:
-                    raise HubError(413, f"a body must have at most {most_bytes} bytes, got more; send less.")
                 waiting += chunk
                 if len(waiting) >= _BUFFER:
                     await run_in_threadpool(write, bytes(waiting))
@@ -106,32 +98,12 @@ class Objects:
         """Removes a received body, unless it was kept."""
         received.path.unlink(missing_ok=True)
 
-    def keep_part(self, received: Received, folder: Path, name: str) -> None:
-        """Makes a received body a part of an upload."""
-        folder.mkdir(parents=True, exist_ok=True)
-        received.path.replace(folder / name)
-
-    def discard_parts(self, folder: Path) -> None:
-        """Removes the folder with the parts of an upload."""
-        shutil.rmtree(folder)
-
     def empty_temporary(self, oldest: float = math.inf) -> None:
         """Removes temporary files from before a time, in seconds since 1970, and nothing else in their folder."""
         for path in self.temporary.iterdir():
             with suppress(FileNotFoundError):
                 if _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime < oldest:
                     path.unlink()
-
-    def join(self, parts: Iterable[Path]) -> Received:
-        """Writes parts one after another to a temporary file."""
-        digest, size = hashlib.sha256(), 0
-        with self._temporary() as path, path.open("wb") as file:
-            for part in parts:
-                for chunk in _chunks(part):
-                    digest.update(chunk)
-                    size += len(chunk)
-                    file.write(chunk)
-        return Received(path, digest.hexdigest(), size)
 
     def all(self) -> Iterator[Path]:
         """Yields the path of every object."""
@@ -190,12 +162,6 @@ def is_disk_full(error: BaseException) -> bool:
     )
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_BUFFER):
-            yield chunk
-
-
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -220,9 +186,8 @@ def git_id(kind: str, content: bytes) -> str:
 def git_id_of_file(path: Path) -> str:
     """Returns git's id of a file, read in chunks."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    for chunk in _chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def lfs_pointer(sha256: str, size: int) -> bytes:

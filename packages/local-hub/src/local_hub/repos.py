@@ -209,15 +209,6 @@ def list_all(call: Call) -> Response:
     return answer_page(call, found, _PAGE)
 
 
-def user(call: Call) -> Response:
-    """`GET /api/users/{name}/overview`: of an owner of a token or a repository."""
-    name = call.param("name")
-    known = call.database.one("SELECT 1 FROM tokens WHERE name = ?", name)
-    if known is None and call.database.one("SELECT 1 FROM repos WHERE namespace = ?", name) is None:
-        raise HubError(404, f"there is no user {name[:100]!r} here; correct the name.")
-    return answer_json({"user": name, "fullname": name, "avatarUrl": "", "type": "user"})
-
-
 # Branches and tags
 
 
@@ -236,7 +227,7 @@ def create_branch(call: Call) -> Response:
     """`POST …/branch/{name}`, from `startingPoint` or main."""
     repo, name, values = call.repo("write"), call.param("ref"), call.json()
     start = call.text(values, "startingPoint", "main")
-    return _create_ref(call, repo, name, f"refs/heads/{name}", start, empty=bool(values.get("emptyBranch")))
+    return _create_ref(call, repo, name, f"refs/heads/{name}", start)
 
 
 def create_tag(call: Call) -> Response:
@@ -246,16 +237,12 @@ def create_tag(call: Call) -> Response:
     return _create_ref(call, repo, name, f"refs/tags/{name}", call.param("ref"))
 
 
-def _create_ref(call: Call, repo: Repo, name: str, ref: str, start: str, empty: bool = False) -> Response:
-    if name.startswith("refs/convert/"):
-        ref, name = name, name.removeprefix("refs/convert/")
+def _create_ref(call: Call, repo: Repo, name: str, ref: str, start: str) -> Response:
     check_ref_name(name)
     with call.database.write():
         if history.head_of(call.database, repo, ref) is not None:
             raise HubError(409, f"Reference already exists: {ref}.")
         commit = history.find_commit(call.database, repo, start)
-        if empty:
-            *_, commit = history.ancestry(call.database, repo, commit)
         history.move_ref(call.hub, repo, ref, commit.oid)
     return answer_json({"ref": ref, "targetCommit": commit.oid})
 
@@ -265,7 +252,7 @@ def delete_branch(call: Call) -> Response:
     name = call.param("ref")
     if name == "main":
         raise HubError(403, "main cannot be deleted; delete the repository instead.")
-    return _delete_ref(call, name if name.startswith("refs/convert/") else f"refs/heads/{name}")
+    return _delete_ref(call, f"refs/heads/{name}")
 
 
 def delete_tag(call: Call) -> Response:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from local_hub.calls import as_repo, repo_row
@@ -27,23 +26,6 @@ from local_hub.spaces import environment_of
 _KEPT = ("PATH", "LANG", "LC_ALL", "HF_ENDPOINT", "VIRTUAL_ENV")
 _STATIC = "http.server"
 _APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Unpacked:
-    """The files of a Space in a folder.
-
-    Args:
-        name: `owner/name@commit`, the subject of consent.
-        folder: with the files.
-        sdk: of the card, or else of the repository.
-        environment: its variables and secrets.
-    """
-
-    name: str
-    folder: Path
-    sdk: str
-    environment: dict[str, str]
 
 
 def run_space(
@@ -65,20 +47,23 @@ def run_space(
         files, home = Path(temporary, "files"), Path(temporary, "home")
         for own in (files, home):
             own.mkdir()
-        space = unpack(folder, repo_id, revision, files)
-        command = command_of(space, port)
-        if not consents(space.name, command):
-            raise ValueError(f"a Space must have consent to run, got none for {space.name}; read its files first.")
+        name, sdk, variables = unpack(folder, repo_id, revision, files)
+        command = command_of(files, name, sdk, port)
+        if not consents(name, command):
+            raise ValueError(f"a Space must have consent to run, got none for {name}; read its files first.")
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         chosen = {"PORT": str(port), "GRADIO_SERVER_NAME": LOOPBACK, "GRADIO_SERVER_PORT": str(port)}
         chosen |= {"HF_HUB_DISABLE_XET": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
-        theirs = {} if _STATIC in command else space.environment  # a variable could name code
+        theirs = {} if _STATIC in command else variables  # a variable could name code
         environment = {**kept, **chosen, **theirs, "HOME": str(home), "TMPDIR": str(home)}
         return subprocess.run(command, cwd=files, env=environment, check=False).returncode
 
 
-def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
+def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> tuple[str, str, dict[str, str]]:
     """Writes the files of a Space to a folder, and checks their names again.
+
+    Returns:
+        `owner/name@commit`, the subject of consent; its SDK; its variables and secrets.
 
     Raises:
         ValueError: the Hub has no such Space or revision.
@@ -99,10 +84,10 @@ def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             (target / path).write_bytes(hub.objects.path(blob.sha256).read_bytes())
         sdk = str((card_data(hub, files) or {}).get("sdk", repo.sdk))
-        return Unpacked(f"{repo.id}@{commit.oid}", target, sdk, environment_of(hub.database, repo.key))
+        return f"{repo.id}@{commit.oid}", sdk, environment_of(hub.database, repo.key)
 
 
-def command_of(space: Unpacked, port: int) -> list[str]:
+def command_of(folder: Path, name: str, sdk: str, port: int) -> list[str]:
     """Returns the command that starts a Space without Docker.
 
     An environment of OpenEnv names its application in openenv.yaml; a gradio Space runs app.py; a file server serves a
@@ -111,18 +96,18 @@ def command_of(space: Unpacked, port: int) -> list[str]:
     Raises:
         ValueError: the Space needs more than that.
     """
-    described = space.folder / "openenv.yaml"
+    described = folder / "openenv.yaml"
     if described.is_file():
         value = parse_yaml(described.read_text(encoding="utf-8"))
         app = value.get("app") if isinstance(value, dict) else None
         if not isinstance(app, str) or not _APPLICATION.fullmatch(app):
             raise ValueError(f"app of openenv.yaml must be 'module:object', got {str(app)[:100]!r}; correct it.")
         return [sys.executable, "-P", "-m", "uvicorn", app, "--host", LOOPBACK, "--port", str(port)]
-    if space.sdk == "gradio" and (space.folder / "app.py").is_file():
+    if sdk == "gradio" and (folder / "app.py").is_file():
         return [sys.executable, "app.py"]
-    if space.sdk == "static":
+    if sdk == "static":
         return [sys.executable, "-P", "-m", _STATIC, str(port), "--bind", LOOPBACK]  # runs no file of it
     raise ValueError(
         "a Space must have an openenv.yaml, be static, or use gradio with an app.py, got sdk "
-        f"{space.sdk!r} in {space.name.partition('@')[0]}; run its Dockerfile."
+        f"{sdk!r} in {name.partition('@')[0]}; run its Dockerfile."
     )

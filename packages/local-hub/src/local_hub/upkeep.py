@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Iterator
@@ -20,10 +19,6 @@ def sweep(hub: Hub) -> int:
     """
     oldest = time.time() - hub.limits.garbage_seconds
     hub.objects.empty_temporary(oldest)
-    for folder in (hub.folder / "parts").glob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            if folder.stat().st_mtime < oldest:
-                hub.objects.discard_parts(folder)
     with hub.database.write() as writing:
         trees, blobs, broken = _reachable(hub)
         if broken:

@@ -136,8 +136,7 @@ class Solver:
         try:
             result = self._operations[operation](*operands)
             message = self._message()
-            written = self._argument(operation, operands, result) or message.value(result)
-            return self._frame(message, ["value", written], operands)
+            return self._frame(message, ["value", message.value(result)], operands)
         except BaseException as error:
             return self._raised(error, operands)
 
@@ -167,13 +166,6 @@ class Solver:
             return self._frame(self._message(), exception_head(error, "raise"), reached)
         except BaseException:
             return raised(error)
-
-    def _argument(self, operation: str, operands: list[Any], result: Any) -> list[Any] | None:
-        """Returns which argument a call has returned: the tester has it, and tests compare texts by `is` too."""
-        if operation != "call" or type(result) in protocol.CHANGING or protocol.base_of(result) is not type(result):
-            return None
-        passed = [*operands[1], *(value for _, value in operands[2])]
-        return next((["argument", index] for index, value in enumerate(passed) if value is result), None)
 
     def _kin(self, value: Any) -> list[Any] | None:
         kind, base = type(value), protocol.base_of(value)

@@ -86,8 +86,9 @@ class Attempt:
 
     def _work(self, status: int, keep: tuple[int, ...]) -> None:
         request = self._request
-        task = json.loads(_read_file(keep[0]))
-        os.close(keep[0])
+        with open(keep[0], "rb") as file:
+            file.seek(0)  # an earlier attempt has read it
+            task = json.load(file)
         if len(keep) == 3:
             os.close(status)
             source = task["code"] if task["code"] is not None else bytes.fromhex(task["bytes"])
@@ -195,14 +196,6 @@ def run(confinement: Confinement, channel: Channel, request: dict[str, Any], fil
             letters += (TIMEOUT if spent else tester.ERROR) if tester.GONE not in more else ""
             return letters.ljust(count, tester.ERROR)
     return letters
-
-
-def _read_file(descriptor: int) -> bytes:
-    parts, offset = [], 0
-    while part := os.pread(descriptor, 1 << 20, offset):
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)
 
 
 def main(level: str) -> None:

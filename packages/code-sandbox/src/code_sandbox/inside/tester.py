@@ -86,7 +86,7 @@ class Link:
             self._stale |= kind == "unread"
             self._raise(rest, ends=operation == "next")
         written, changes = protocol.shaped(rest if kind == "value" else None, [object, object], "message")
-        (value,) = self._take(changes, written, operands if operation == "call" else ())
+        (value,) = self._take(changes, written)
         return value
 
     def _send(self, word: str, operands: Sequence[Any]) -> None:
@@ -119,32 +119,24 @@ class Link:
             raise protocol.ProtocolError("the answer is no message")
         return list(message)
 
-    def _take(self, changes: Any, *data: Any) -> list[Any]:
-        """Applies the changes of the solver and returns its values; the last of `data` are the operands of a call."""
-        *written, operands = data
+    def _take(self, changes: Any, *written: Any) -> list[Any]:
+        """Applies the changes of the solver and returns its values."""
         self._reading = True
         try:
             self._table.read(changes, self._decode, functools.partial(proxies.kin, self))
-            return [self._returned(value, operands) for value in written]
+            return [self._decode(value, self._table.at) for value in written]
         except BaseException:
             self._stale = True  # the two sides no longer agree
             raise
         finally:
             self._reading = False
 
-    def _returned(self, data: Any, operands: Sequence[Any]) -> Any:
-        if operands and type(data) is list and len(data) == 2 and data[0] == "argument":
-            passed = [*operands[1], *(value for _, value in operands[2])]
-            if type(data[1]) is int and 0 <= data[1] < len(passed):
-                return passed[data[1]]
-        return self._decode(data, self._table.at)
-
     def _call_back(self, called: list[Any]) -> None:
         """Calls a function of the test for the solution, and sends its result or exception."""
         if len(called) != 4 or type(called[0]) is not int or not 0 <= called[0] < len(self._passed):
             self._desk.solver_gone("the answer is no message")
         try:
-            arguments, keywords = self._take(called[3], called[1], called[2], ())
+            arguments, keywords = self._take(called[3], called[1], called[2])
             result = self._passed[called[0]](*arguments, **dict(keywords))
             self._send("returned", [result])
         except BaseException as error:
@@ -166,7 +158,7 @@ class Link:
 
     def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
         lineage, text, changes = protocol.shaped(described, [[object, ...], str, object], "message")
-        self._take(changes, ())
+        self._take(changes)
         if ends and lineage[-1:] == ["StopIteration"]:
             raise StopIteration
         kind = self._exception(lineage)

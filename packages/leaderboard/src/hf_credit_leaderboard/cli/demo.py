@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 BENCHMARK, RESULTS = "board/benchmark", "board/results"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CreditBoardRecipe:
-    """The settings of a credit board.
-
-    Attributes:
-        task, options: an environment or a collaboration, and its options.
-        quality: the probability that the scripted player, which its policy imitates, takes an accepted action.
-        episodes: the number of scripted episodes.
-    """
-
-    task: str
-    options: Mapping[str, Any]
-    quality: float
-    episodes: int = 384
+CREDIT: Mapping[str, Mapping[str, Any]] = {
+    "relay credit": {"task": "relay", "options": {"size": 4}, "quality": 0.7},
+    "vote credit": {"task": "sum_vote", "options": {"size": 6}, "quality": 0.7},
+    "tic-tac-toe credit": {
+        "task": "tic_tac_toe",
+        "options": {"opponent": "random", "agent": "first"},
+        "quality": 0.7,
+    },
+    "evidence credit": {
+        "task": "evidence",
+        "options": {"documents": 2, "values": 2, "turns": 4},
+        "quality": 0.6,
+    },
+}
+"""The credit boards, each with the arguments of `_credit_policy`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class BoardDemo:
         runs: the training of the policies; its seed is that of the first run.
         seeds: the number of runs, each from a new base policy.
         tasks: the number of public tasks of the policy board, and of its secret tasks.
-        credit: the credit boards, by name.
+        credit: the credit boards, as in `CREDIT`.
         methods: the methods to enter on each credit board; all methods of the library if `None`.
         repeats: the number of updates in which credit is measured.
         warm_up: the number of updates before these, from which critics and memories learn.
@@ -54,18 +55,7 @@ class BoardDemo:
     runs: DemoRecipe = field(default_factory=DemoRecipe)
     seeds: int = 3
     tasks: int = 96
-    credit: Mapping[str, CreditBoardRecipe] = field(
-        default_factory=lambda: {
-            "relay credit": CreditBoardRecipe(task="relay", options={"size": 4}, quality=0.7),
-            "vote credit": CreditBoardRecipe(task="sum_vote", options={"size": 6}, quality=0.7),
-            "tic-tac-toe credit": CreditBoardRecipe(
-                task="tic_tac_toe", options={"opponent": "random", "agent": "first"}, quality=0.7
-            ),
-            "evidence credit": CreditBoardRecipe(
-                task="evidence", options={"documents": 2, "values": 2, "turns": 4}, quality=0.6
-            ),
-        }
-    )
+    credit: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: CREDIT)
     methods: tuple[str, ...] | None = None
     repeats: int = 16
     warm_up: int = 16
@@ -80,9 +70,7 @@ SMALL = BoardDemo(
     runs=DemoRecipe(updates=6),
     seeds=1,
     tasks=32,
-    credit={
-        name: board for name, board in BoardDemo().credit.items() if name in ("relay credit", "tic-tac-toe credit")
-    },
+    credit={name: CREDIT[name] for name in ("relay credit", "tic-tac-toe credit")},
     methods=("grpo", "mappo", "replay_loo"),
     repeats=4,
     warm_up=4,
@@ -118,7 +106,7 @@ def run_leaderboard_demo(
         say(f"The Hub is at {served.url}.")
         boards = []
         for name, board in what.credit.items():
-            own = _credit_policy(folder / "policies" / name.replace(" ", "_"), board)
+            own = _credit_policy(folder / "policies" / name.replace(" ", "_"), **board)
             spec = TaskSpec.load(own)
             assert spec is not None  # written with the policy
             settings = {"instances": 4, "repeats": what.repeats, "floor": 1e-3, "warm_up": what.warm_up}
@@ -200,23 +188,20 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
             say(f"rejected: {verdict.reason}")
 
 
-def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
-    """Trains a policy to imitate scripted play and saves it.
-
-    For a collaboration half of the episodes are held-out tasks, as the policy only serves to measure credit.
-    """
+def _credit_policy(folder: Path, task: str, options: Mapping[str, Any], quality: float, episodes: int = 384) -> Path:
+    """Trains a policy to imitate scripted play, which takes an accepted action with the probability `quality`."""
     from hf_credit.cli.init_policy import create
     from hf_credit.policies.micro_settings import MICRO_PROMPTS, MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
     sampling = Sampling(max_new_tokens=2)
-    spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **vars(MICRO_PROMPTS))
-    count, rows = board.episodes, None
-    if spec.collaboration:
+    spec = TaskSpec.of_name(task, options, sampling=sampling, **vars(MICRO_PROMPTS))
+    rows = None
+    if spec.collaboration:  # half of them are held-out tasks, as the policy only serves to measure credit
         tasks = TaskSource(spec.build()).tasks
-        rows = [*tasks("train", count // 2), *tasks("held_out", count // 2)]
+        rows = [*tasks("train", episodes // 2), *tasks("held_out", episodes // 2)]
     size: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2}
-    config = MicroConfig(**size, quality=board.quality, episodes=count, epochs=5, batch_rows=16)
+    config = MicroConfig(**size, quality=quality, episodes=episodes, epochs=5, batch_rows=16)
     with Progress() as progress:
         create(spec, config, folder, progress, rows)
     return folder

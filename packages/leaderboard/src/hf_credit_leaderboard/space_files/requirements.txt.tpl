@@ -1,2 +1,2 @@
 gradio[oauth]
-hf-credit[leaderboard,spaces,statistics,viz] @ $wheel
+hf-credit[leaderboard,spaces,statistics] @ $wheel

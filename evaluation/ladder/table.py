@@ -1,0 +1,258 @@
+"""Writes the tables, the predictions and the picture of `run.py` again from the finished cells.
+
+python evaluation/ladder/table.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import numpy as np
+from drawing import tidy
+from experiment import ARMS, BEFOREHAND, CLAIMS, LOOKS, RISE, SEEDS, START, TAUGHT, WORLDS, Claim
+from finished_cells import Cell, common_seeds, interval, mean, read, verdict, write, write_again
+from matplotlib.figure import Figure
+from run import key
+
+from hf_credit.evaluation.markdown import table
+from hf_credit.evaluation.statistics import holm, mean_interval, permutation_test
+
+HERE = Path(__file__).resolve().parent
+Cells = Mapping[tuple[str, str, str], Mapping[int, Cell]]
+DISAGREES = 0.1
+"""The share of comparisons from which on verdicts are predicted to be overtaken (registered beforehand)."""
+COLOURS = (
+    *("#777777", "#0072b2", "#56b4e9", "#cc79a7", "#000000", "#e69f00", "#999933", "#882255", "#aa4499"),
+    *("#d55e00", "#f0b27a", "#117733", "#44aa99"),
+)
+EARLY, FINAL = 0.25, 1.0
+
+
+def successes(cells: Cells, world: str, rung: str, arm: str, look: float) -> dict[int, float]:
+    """The held-out success of each finished seed of an arm at a share of the budget."""
+    found = cells.get((world, rung, arm), {})
+    return {seed: cell["looks"][LOOKS.index(look)]["success"] for seed, cell in found.items() if seed in SEEDS}
+
+
+def spent(cells: Cells, world: str, rung: str, arm: str) -> dict[int, float]:
+    """The share of the budget at which each seed of an arm reaches `RISE` above the start, by lines between its looks.
+
+    It is 1 if a seed never does.
+    """
+    start = cells[world, rung, START][0]["success"]
+    found = {}
+    for seed in cells.get((world, rung, arm), {}):
+        looks = [start, *(successes(cells, world, rung, arm, look)[seed] for look in LOOKS)]
+        first = next((at for at, own in enumerate(looks) if own >= start + RISE), None)
+        found[seed] = 1.0
+        if first is not None:
+            found[seed] = float(
+                np.interp(start + RISE, looks[first - 1 : first + 1], [0, *LOOKS][first - 1 : first + 1])
+            )
+    return found
+
+
+def numbers(cells: Cells, claim: Claim) -> list[float]:
+    """The number of each seed that a claim is about, margin included: a difference, or its slope over rungs."""
+    seeds = common_seeds(cells, *((claim.world, rung, arm) for rung in claim.rungs for arm in claim.arms))
+    found = []
+    for seed in (seed for seed in seeds if seed in SEEDS):
+        first, second = (
+            [
+                successes(cells, claim.world, rung, arm, claim.look)[seed]
+                if claim.look
+                else -spent(cells, claim.world, rung, arm)[seed]
+                for rung in claim.rungs
+            ]
+            for arm in claim.arms
+        )
+        differences = np.subtract(first, second)
+        slope = len(claim.rungs) > 1
+        found.append(float(np.polyfit(range(len(differences)), differences, 1)[0] if slope else differences[0]))
+    return [one + claim.margin for one in found]
+
+
+def decided(cells: Cells, world: str) -> list[list[str]]:
+    """A row for each claim of a world: Holm over all of its claims, those that are not finished counted as p = 1."""
+    claims = [claim for claim in CLAIMS if claim.world == world]
+    found = [numbers(cells, claim) for claim in claims]
+    tested = [permutation_test(own, np.zeros(len(own))).p_value if len(own) > 1 else 1.0 for own in found]
+    rows = []
+    for claim, own, p in zip(claims, found, holm(tested), strict=True):
+        about = [
+            claim.says,
+            " - ".join(claim.arms),
+            "; ".join(claim.rungs),
+            f"{claim.look:g}" if claim.look else "to .1 above the start",
+            str(len(own)),
+        ]
+        if len(own) < 2:
+            rows.append([*about, "", "", "not run"])
+            continue
+        number = mean_interval(own)
+        ahead = sum(one > 0 for one in own)
+        rows.append([*about, interval(number, signed=True), f"{ahead} of {len(own)}", f"{p:.3f} {verdict(number, p)}"])
+    return rows
+
+
+def predicted(cell: Cell) -> dict[str, tuple[bool, bool]]:
+    """For each method that was looked at beforehand, whether it leads the outcome early, and at the end.
+
+    A signal that costs fewer tokens leads early. It leads at the end, too, but for verdicts that order at least
+    `DISAGREES` of the pairs of episodes otherwise than the outcome.
+    """
+
+    def cost(method: str) -> float:
+        return float(cell["signals"][method]["cost"]["mean"] or math.inf)
+
+    against, comparisons = cell["disagreement"]
+    agree = against < DISAGREES * max(comparisons, 1)
+    early = {name: cost(name) < cost("outcome_reward") for name in cell["signals"] if name != "outcome_reward"}
+    return {name: (one, one and (agree or name != "verifiable_process")) for name, one in early.items()}
+
+
+def all_predicted(cells: Cells) -> dict[str, dict[str, dict[str, bool]]]:
+    """What is predicted at every start, by its name and by method."""
+    return {
+        f"{world}, {rung}": {
+            name: dict(zip(("early", "final"), leads, strict=True)) for name, leads in predicted(own[0]).items()
+        }
+        for (world, rung, arm), own in sorted(cells.items())
+        if arm == BEFOREHAND
+    }
+
+
+def predictions(cells: Cells) -> list[list[str]]:
+    """A row for each start and method: what was predicted, and what came."""
+    rows = []
+    for (world, rung, arm), own in sorted(cells.items()):
+        if arm != BEFOREHAND:
+            continue
+        for method, leads in predicted(own[0]).items():
+            name = {"rloo": "grpo"}.get(method, method)
+            came = [lead(cells, world, rung, name, look) for look in (EARLY, FINAL)]
+            told = ["yes" if one else "no" for one in leads]
+            rows.append([world, rung, name, told[0], came[0], told[1], came[1]])
+    return rows
+
+
+def lead(cells: Cells, world: str, rung: str, arm: str, look: float) -> str:
+    """Whether an arm leads the outcome, where the interval of the difference excludes 0; else nothing."""
+    own = numbers(cells, Claim(world=world, says="", arms=(arm, "outcome_reward"), rungs=(rung,), look=look))
+    if len(own) < 2:
+        return ""
+    found = mean_interval(own)
+    return "yes" if found.low > 0 else "no" if found.high < 0 else "undecided"
+
+
+def hits(rows: Sequence[Sequence[str]]) -> str:
+    """How often predictions came, and how often the more frequent answer did."""
+    pairs = [(row[at], row[at + 1]) for row in rows for at in (3, 5) if row[at + 1] in ("yes", "no")]
+    if not pairs:
+        return "No prediction is decided yet."
+    right = sum(told == came for told, came in pairs)
+    often = max(sum(came == one for _, came in pairs) for one in ("yes", "no"))
+    return (
+        f"{right} of {len(pairs)} decided predictions were right; the more frequent answer alone would be in {often}."
+    )
+
+
+def markdown(cells: Cells) -> str:
+    """The tables."""
+    starts, rows = [], []
+    for world, own in WORLDS.items():
+        for rung in own.rungs:
+            start, taught = (cells.get((world, rung, arm), {}).get(0) for arm in (START, TAUGHT))
+            if start is None:
+                continue
+            starts.append([world, rung, f"{start['decisions']:.1f}", f"{start['success']:.3f}"])
+            starts[-1].append("" if taught is None else f"{taught['success']:.3f}")
+            for arm in ARMS:
+                trained = cells.get((world, rung, arm), {})
+                if trained:
+                    looked = [mean([*successes(cells, world, rung, arm, look).values()]) for look in LOOKS]
+                    cost = [
+                        f"{fmean(one[name] for one in trained.values()):,.0f}" for name in ("updates", "cpu_seconds")
+                    ]
+                    rows.append([world, rung, arm, str(len(trained)), *looked, *cost])
+    told = predictions(cells)
+    header = ["claim", "arms", "rungs", "of the budget", "seeds", "difference or slope", "seeds ahead", "p after Holm"]
+    families = "\n\n".join(
+        f"### {world}\n\n{table(header, decided(cells, world))}"
+        for world in WORLDS
+        if any(w == world for w, *_ in cells)
+    )
+    said = ["world", "rung", "method", "early: predicted", "came", "at the end: predicted", "came"]
+    return f"""# Success over the number of decisions
+
+Written by `evaluation/ladder/run.py`; do not edit. How to read it: `../README.md`.
+
+## Starts
+
+{table(["world", "rung", "decisions", "start", "taught"], starts)}
+
+## Success on held-out tasks, at shares of the budget
+
+{table(["world", "rung", "arm", "seeds", *(f"{look:g}" for look in LOOKS), "updates", "seconds"], rows)}
+
+## Claims
+
+A number includes its margin, so above 0 is "not behind".
+
+{families}
+
+## Predictions
+
+{hits(told)}
+
+{table(said, told)}
+"""
+
+
+def draw(cells: Cells, path: Path) -> None:
+    """Success at the end over the number of decisions: a panel for each world, a line for each arm."""
+    worlds = [world for world in WORLDS if any(own == world and arm in ARMS for own, _, arm in cells)]
+    figure = Figure(figsize=(0.8 + 3.8 * max(len(worlds), 1), 4.6), dpi=130, layout="constrained")
+    axes = figure.subplots(1, max(len(worlds), 1), squeeze=False, sharey=True)[0]
+    shown: dict[str, Any] = {}
+    for world, axis in zip(worlds, axes, strict=False):
+        started = {rung: cells[world, rung, START][0] for rung in WORLDS[world].rungs if (world, rung, START) in cells}
+        right = {rung: one["decisions"] for rung, one in started.items()}
+        (shown["start"],) = axis.plot([*right.values()], [one["success"] for one in started.values()], "k:")
+        beside = 0
+        for arm, colour in zip(ARMS, COLOURS, strict=True):
+            finals = {rung: [*successes(cells, world, rung, arm, FINAL).values()] for rung in right}
+            found = {rung: mean_interval(own) for rung, own in finals.items() if len(own) > 1}
+            if found:
+                ends = [(one.mean - one.low, one.high - one.mean) for one in found.values()]
+                y, alone = [one.mean for one in found.values()], len(found) == 1
+                beside += alone  # what is run on one rung alone stands beside it
+                x = [right[rung] + alone * 0.015 * (1 + beside) * max(right.values()) for rung in found]
+                style = {"color": colour, "marker": "s" if alone else "o", "capsize": 2, "markersize": 5 - alone}
+                shown[arm] = axis.errorbar(x, y, yerr=np.transpose(ends), **style)
+        axis.set_title(world, loc="left")
+        axis.set_ylim(0, 1)
+        tidy(axis, "decisions of a right play", "held-out success after training" if axis is axes[0] else "")
+    figure.legend([*shown.values()], [*shown], loc="outside upper center", ncols=5, frameon=False, fontsize="small")
+    figure.savefig(path)
+
+
+def write_tables(paths: Iterable[Path], folder: Path) -> None:
+    """Writes the cells and what follows from them."""
+    cells: Any = read(paths, key)
+    write(cells, folder, markdown(cells))
+    (folder / "predictions.json").write_text(json.dumps(all_predicted(cells), indent=1) + "\n", encoding="utf-8")
+    draw(cells, folder / "ladder.png")
+
+
+if __name__ == "__main__":
+    write_again(__doc__, HERE / "results", write_tables)
