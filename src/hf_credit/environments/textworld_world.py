@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +105,14 @@ class TextWorld(ReplayedEnvironment):
         return _MOVE.fullmatch(action) is not None and _ORDERS.isdisjoint(re.findall("[a-z]+", action))
 
 
-@dataclass(eq=False)
 class TextWorldGame:
     """One live game of a folder of story files."""
 
-    folder: Path
-    game: Any = None
-    name: str = ""
-    state: Any = None
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.game: Any = None
+        self.name = ""
+        self.state: Any = None
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         if self.name != task["game"]:
