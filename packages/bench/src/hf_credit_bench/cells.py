@@ -29,7 +29,7 @@ from hf_credit.trust import is_code, search_here
 from hf_credit.validators import first_line, one_of
 from hf_credit_bench import measures
 from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
-from hf_credit_bench.play import REFERENCES, Critic, bound
+from hf_credit_bench.play import ARMS, REFERENCES, Critic, bound
 from hf_credit_bench.problem import Problem
 from hf_credit_bench.problems import PROBLEMS
 from hf_credit_bench.truth import Truth, best
@@ -419,7 +419,7 @@ def _score(job: Job, instances: int, updates: int) -> Score:
 
 
 def _method(job: Job) -> Any:
-    if job.method in REFERENCES:
+    if job.method in REFERENCES | ARMS:
         return make_method(job.method)
     known = options_of(methods.find(job.method))
     settings = {name: value for name, value in SETTINGS.items() if name in known}
@@ -448,7 +448,7 @@ def _ends(problem: Problem) -> tuple[float, float, float]:
     policy = _policy(problem, "start")
     truth = Truth(policy)
     tokens = sum(share for (node, before), share in truth.reached.items() if len(before) < len(problem.speakers(node)))
-    return truth.start, best(policy), tokens
+    return truth.judged, best(policy), tokens
 
 
 def instances_of(job: Job) -> int:

@@ -201,8 +201,8 @@ class World(Problem):
     def _text(self, node: Any, action: int) -> str:
         return self.environment.legal_actions(node)[action]
 
-    def judge(self, error: float = 0.0) -> Any:
-        return None if self._oracle is None else super().judge(error)
+    def judge(self, error: float = 0.0, repeats: int | None = None) -> Any:
+        return None if self._oracle is None else super().judge(error, repeats)
 
     def right(self, node: Any, action: int) -> float:
         return float(self._oracle.score(node, self._text(node, action)))

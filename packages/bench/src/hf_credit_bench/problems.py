@@ -6,9 +6,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 from hf_credit.boundary import Range
+from hf_credit.environments.randomness import stream
 from hf_credit_bench.problem import Problem, View, Way, logit
 
 AGENT = ("agent",)
@@ -347,15 +349,20 @@ class Trap(Problem):
         needed: how many right questions solve the task.
         absorbs: the probability that a wrong question traps.
         blind: whether the view hides the trap, and has only the number of right questions.
+        start_right: the initial probability of a right question.
     """
 
     horizon: Steps = 8
     needed: Steps = 3
     absorbs: float = 1.0
     blind: bool = False
+    start_right: float = 0.5
 
     isolates = "after one wrong step no reward is possible"
     first = (0, 0, 0)
+
+    def logits(self, view: View) -> Sequence[float]:
+        return [0.0, logit(self.start_right)]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon and node[1] < self.needed else ()
@@ -388,17 +395,19 @@ class Verdict(_Alone):
         horizon: the number of decisions.
         error: the probability of the opposite verdict, in [0, 0.5].
         bias: the added probability that the oracle judges action 0 right.
+        start_right: the initial probability of action 1.
     """
 
     horizon: Steps = 8
     error: float = 0.1
     bias: float = 0.0
+    start_right: float = 0.4
 
     isolates = "an oracle judges every decision"
     own_errors = True
 
     def logits(self, view: Any) -> Sequence[float]:
-        return [0.0, logit(0.4)]
+        return [0.0, logit(self.start_right)]
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, good = node
@@ -486,7 +495,73 @@ class Drift(Chain):
         return 0.0
 
 
+@dataclass(frozen=True)
+class Rules(Problem):
+    """Many tasks, and one rule for all of them: a chain whose right decisions depend on what the task shows.
+
+    A task is a word. The right decision at a letter is a function of it and the letter before, the same in all words
+    and places. The policy is a network that reads both letters and the place. Learning is judged by words that nothing
+    is played from.
+
+    Args:
+        length: the number of decisions, one at each letter.
+        start_right: the probability of a right decision that the initial network is fitted to.
+        words: how many are played from, and how many are held out.
+        letters: of the alphabet.
+        hidden: the network's hidden units.
+    """
+
+    length: Steps = 8
+    start_right: float = 0.75
+    words: Steps = 16
+    letters: Steps = 4
+    hidden: Steps = 16
+
+    isolates = "many tasks follow one rule, and new ones are to be solved"
+
+    @cached_property
+    def _drawn(self) -> tuple[Sequence[Sequence[int]], Mapping[tuple[int, int], int]]:
+        draws = stream(0, "rules", self.letters)
+        pairs = itertools.product(range(self.letters + 1), range(self.letters))  # the first letter has none before it
+        rule = {pair: draws.randrange(2) for pair in pairs}
+        return [[draws.randrange(self.letters) for _ in range(self.length)] for _ in range(2 * self.words)], rule
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1 / self.words, (word, 0, 1)) for word in range(self.words)]
+
+    def held_out(self) -> Sequence[Way]:
+        return [Way(1 / self.words, (word, 0, 1)) for word in range(self.words, 2 * self.words)]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[1] < self.length else ()
+
+    def view(self, node: Any, speaker: str) -> View:
+        word, place, _ = node
+        letters = self._drawn[0][word]
+        return letters[place - 1] if place else self.letters, letters[place], place
+
+    def features(self, view: Any) -> Sequence[float]:
+        before, letter, place = view
+        seen = [float(before == one) for one in range(self.letters + 1)]
+        return [*seen, *(float(letter == one) for one in range(self.letters)), place / self.length]
+
+    def logits(self, view: Any) -> Sequence[float]:
+        tilt = logit(self.start_right) / 2
+        return [-tilt, tilt] if self._drawn[1][view[:2]] else [tilt, -tilt]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        word, place, alive = node
+        alive = int(alive and actions[0] == self._right(node))
+        return [Way(1.0, (word, place + 1, alive), float(alive and place + 1 == self.length))]
+
+    def _right(self, node: Any) -> int:
+        return self._drawn[1][self.view(node, "agent")[:2]]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action == self._right(node))
+
+
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
-    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift)
+    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift, Rules)
 } | {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote", "tic_tac_toe", "evidence")}

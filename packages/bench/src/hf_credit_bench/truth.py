@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hf_credit.rollouts import Decision
 from hf_credit_bench.problem import Node, Problem, Way
@@ -31,42 +32,60 @@ class Truth:
 
     Args:
         paid: whether r is the reward, which critics learn, instead of the true value.
+
+    Attributes:
+        start: J, the value of the first nodes.
+        judged: the value by which learning is judged: that of held-out tasks, if there are any, else J.
     """
 
     def __init__(self, policy: TablePolicy, paid: bool = False) -> None:
         self.policy, self.problem = policy, policy.problem
-        self.values: dict[Micro, float] = {}
-        self.action_values: dict[Micro, list[float]] = {}
-        self._layout, self._rows = _layout(self.problem), policy.probabilities.tolist()
+        self._layout = _layout(self.problem)
+        self._rows = policy.probabilities.tolist()
         self._advantages: dict[tuple[Node, int], Vector] = {}
-        values = self.values
-        for one in reversed([*self._layout.values()]):
-            node = one.node
-            if not one.views:
-                values[node, ()] = 0.0
-            for actions, ways in one.joint.items():
-                values[node, actions] = sum(
-                    way.probability * ((way.reward if paid else way.value) + values[way.node, ()]) for way in ways
-                )
-            for before in reversed(one.before):
-                row = self._rows[one.views[len(before)]]
-                later = [values[node, (*before, action)] for action in range(one.counts[len(before)])]
-                self.action_values[node, before] = later
-                values[node, before] = sum(map(operator.mul, row, later))
-        self.start = sum(way.probability * values[way.node, ()] for way in self.problem.starts())
+        edges = self._edges = _edges(self.problem)
+        # The weight of an edge: the probability of its action, if it is one, times that of its transition.
+        self._weights = edges.shares * np.append(policy.probabilities.ravel(), 1.0)[edges.choices]
+        worth = self._weights * (edges.rewards if paid else edges.worths)
+        self._values = np.zeros(len(edges.micros))
+        for level in edges.levels:
+            ahead = worth[level.edges] + self._weights[level.edges] * self._values[edges.after[level.edges]]
+            self._values[level.places] = np.add.reduceat(ahead, level.firsts)
+        starts, others = self.problem.starts(), self.problem.held_out()
+        self.start = self._value_of(starts)
+        self.judged = self._value_of(others or starts)
+
+    def _value_of(self, starts: Sequence[Way]) -> float:
+        return float(sum(way.probability * self._values[self._edges.micros[way.node, ()]] for way in starts))
+
+    @functools.cached_property
+    def values(self) -> Mapping[Micro, float]:
+        """V of each x."""
+        return dict(zip(self._edges.micros, self._values.tolist(), strict=True))
+
+    @functools.cached_property
+    def action_values(self) -> Mapping[Micro, list[float]]:
+        """Q of each action in each x in which one of the speakers acts."""
+        return {
+            (one.node, before): [self.values[one.node, (*before, action)] for action in range(one.counts[len(before)])]
+            for one in self._layout.values()
+            for before in one.before
+        }
+
+    @functools.cached_property
+    def _reached(self) -> Vector:
+        edges, reached = self._edges, np.zeros(len(self._values))
+        for way in self.problem.starts():
+            reached[edges.micros[way.node, ()]] += way.probability
+        for level in reversed(edges.levels):
+            shares = self._weights[level.edges] * reached[edges.before[level.edges]]
+            np.add.at(reached, edges.after[level.edges], shares)
+        return reached
 
     @functools.cached_property
     def reached(self) -> Mapping[Micro, float]:
         """The probability of each x in an episode."""
-        reached: dict[Micro, float] = {}
-        for way in self.problem.starts():
-            reached[way.node, ()] = reached.get((way.node, ()), 0.0) + way.probability
-        for one in self._layout.values():
-            for actions in (*one.before, *one.joint):
-                share = reached.get((one.node, actions), 0.0)
-                for probability, after in self._after(one.node, actions) if share else ():
-                    reached[after] = reached.get(after, 0.0) + share * probability
-        return reached
+        return {one: share for one, share in zip(self._edges.micros, self._reached.tolist(), strict=True) if share}
 
     def _after(self, node: Node, actions: tuple[int, ...]) -> list[tuple[float, Micro]]:
         one = self._layout[node]
@@ -78,15 +97,11 @@ class Truth:
     @functools.cached_property
     def gradient(self) -> Vector:
         """grad J with respect to the logits, of shape (views, actions)."""
-        gradient = np.zeros_like(self.policy.probabilities)
-        for (node, before), later in self.action_values.items():
-            share = self.reached.get((node, before), 0.0)
-            if share:
-                place, value = self._layout[node].views[len(before)], self.values[node, before]
-                row = self._rows[place]
-                for action, worth in enumerate(later):
-                    gradient[place, action] += share * row[action] * (worth - value)
-        return gradient
+        edges = self._edges
+        ahead = self._values[edges.after] - self._values[edges.before]
+        parts = self._weights * self._reached[edges.before] * ahead
+        gradient = np.bincount(edges.choices, parts, self.policy.probabilities.size + 1)  # the last is no choice
+        return gradient[:-1].reshape(self.policy.probabilities.shape)
 
     def advantages(self, node: Node, speaker: int) -> Vector:
         """Returns A(s, a) of each action of a speaker, with the policy's actions for the other speakers.
@@ -184,6 +199,64 @@ def _layout(problem: Problem) -> Mapping[Node, _Place]:
     return {node: laid[node] for node in _in_order(laid)}
 
 
+@dataclass(frozen=True)
+class _Level:
+    """The x that are equally far from the end, and the edges from them, in their order."""
+
+    edges: slice
+    places: NDArray[np.intp]  # of these x among all
+    firsts: NDArray[np.intp]  # for each of them the first of its edges, counted from that of the level
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """The policy-independent data of all steps from an x to one that follows: an action, or a transition."""
+
+    micros: Mapping[Micro, int]
+    levels: Sequence[_Level]  # from the end
+    before: NDArray[np.intp]
+    after: NDArray[np.intp]
+    choices: NDArray[np.intp]  # the place of the action's probability, or one beyond the last
+    shares: Vector  # the probability of the transition; 1 for an action
+    worths: Vector
+    rewards: Vector
+
+
+@functools.lru_cache(maxsize=16)
+def _edges(problem: Problem) -> _Edges:
+    most, nowhere = max(map(problem.actions, problem.views)), len(problem.views)
+    from_micro: dict[Micro, list[tuple[Micro, int, float, float, float]]] = {}
+    for one in reversed([*_layout(problem).values()]):
+        for actions, ways in one.joint.items():
+            from_micro[one.node, actions] = [
+                ((way.node, ()), nowhere * most, way.probability, way.value, way.reward) for way in ways
+            ]
+        for before in reversed(one.before):
+            place = one.views[len(before)] * most
+            from_micro[one.node, before] = [
+                ((one.node, (*before, action)), place + action, 1.0, 0.0, 0.0)
+                for action in range(one.counts[len(before)])
+            ]
+        if not one.views:
+            from_micro[one.node, ()] = []
+    heights: dict[Micro, int] = {}
+    of_height: dict[int, list[Micro]] = {}
+    for micro, rest in from_micro.items():
+        heights[micro] = 1 + max((heights[one[0]] for one in rest), default=-1)
+        of_height.setdefault(heights[micro], []).append(micro)
+    micros = {micro: place for place, micro in enumerate(from_micro)}
+    levels, edges = [], []
+    for _, places in sorted(of_height.items())[1:]:
+        counts = [len(from_micro[micro]) for micro in places]
+        begin = len(edges)
+        edges += [(micros[micro], micros[one], *rest) for micro in places for one, *rest in from_micro[micro]]
+        firsts = np.cumsum([0, *counts[:-1]])
+        levels.append(_Level(slice(begin, len(edges)), np.array([micros[one] for one in places]), firsts))
+    before, after, choices, shares, worths, rewards = zip(*edges, strict=True) if edges else [()] * 6
+    wholes = (np.array(one, dtype=np.intp) for one in (before, after, choices))
+    return _Edges(micros, levels, *wholes, *(np.array(one, dtype=float) for one in (shares, worths, rewards)))
+
+
 def _in_order(laid: Mapping[Node, _Place]) -> list[Node]:
     successors = {node: [way.node for ways in one.joint.values() for way in ways] for node, one in laid.items()}
     try:
@@ -197,14 +270,17 @@ def _in_order(laid: Mapping[Node, _Place]) -> list[Node]:
 def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TablePolicy:
     """Returns the policy after natural gradient steps up, or down, to a given fraction of the way in J.
 
-    A logit moves by its advantage, summed over the visits to its view (Kakade 2002), so the path depends on no step
-    size. Upwards the share is a fraction of the possible gain in J, downwards of the possible loss.
+    A logit of a table moves by its advantage, summed over the visits to its view, so the path depends on no step size;
+    a network moves along the gradient. Upwards the share is a fraction of the possible gain in J, downwards of the possible loss.
 
     Args:
         share: in (0, 1), or in (-1, 0) downwards.
     """
     start = Truth(policy).start
-    end = Truth(_climbed(policy, 400, np.sign(share))).start
+    if policy.problem.hidden and share > 0:
+        end = _value(policy.problem.starts(), perfect(policy.problem))
+    else:
+        end = Truth(_climbed(policy, 400, np.sign(share))).start
     target = start + abs(share) * (end - start)
     step, sign = 1.0, float(np.sign(share))
     while abs(end - start) > 1e-12:
@@ -220,8 +296,29 @@ def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TableP
 
 
 def best(policy: TablePolicy) -> float:
-    """Returns J at the end of the natural gradient's path up, its maximum on that path."""
+    """Returns the largest value by which learning is judged: for a table J at the end of the natural gradient's path
+    up, for a network that of perfect actions, since its views tell the tasks apart."""
+    problem = policy.problem
+    if problem.hidden:
+        return _value(problem.held_out() or problem.starts(), perfect(problem))
     return Truth(_climbed(policy, 400, 1.0)).start
+
+
+@functools.lru_cache(maxsize=64)
+def perfect(problem: Problem) -> Mapping[Node, tuple[tuple[int, ...], float]]:
+    """Returns for each node the best actions of those who know it, and its value with them."""
+    found: dict[Node, tuple[tuple[int, ...], float]] = {}
+    for one in reversed([*_layout(problem).values()]):
+        worths = {
+            actions: sum(way.probability * (way.value + found[way.node][1]) for way in ways)
+            for actions, ways in one.joint.items()
+        }
+        found[one.node] = max(worths.items(), key=operator.itemgetter(1), default=((), 0.0))
+    return found
+
+
+def _value(starts: Sequence[Way], values: Mapping[Node, tuple[tuple[int, ...], float]]) -> float:
+    return sum(way.probability * values[way.node][1] for way in starts)
 
 
 def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
@@ -236,8 +333,7 @@ def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
 
 
 def natural_direction(truth: Truth) -> Vector:
-    """Returns the direction in which each logit moves by its advantage, scaled so that the largest change is 1."""
-    shares = np.maximum(truth.policy.probabilities, 1e-12)
-    direction = np.where(np.isfinite(truth.policy.logits), truth.gradient / shares, 0.0)
+    """Returns the direction of a policy's `ascent`, scaled so that the largest change of a parameter is 1."""
+    direction = truth.policy.ascent(truth.gradient)
     longest = np.abs(direction).max()
     return direction / longest if longest else direction
