@@ -27,7 +27,7 @@ from hf_credit_bench.truth import Truth, solved
 POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
 """The fraction of the possible gain in J that each policy has made, or of the possible loss."""
 
-STEPS = (0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0)
+STEPS = (0.005, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0)
 """The norms of an update of the parameters, of which each method uses the one that is best on other seeds."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from hf_credit_bench.problem import Problem
@@ -21,17 +23,17 @@ class Network(TablePolicy):
     """
 
     def __init__(self, problem: Problem, parameters: Vector | None = None) -> None:
-        self.features = np.array([problem.features(view) for view in problem.views])
-        wanted = np.array([problem.logits(view) for view in problem.views])
-        width, hidden, actions = self.features.shape[1], problem.hidden, wanted.shape[1]
+        self.features = _features(problem)
+        width, hidden = self.features.shape[1], problem.hidden
         if parameters is None:
+            wanted = np.array([problem.logits(view) for view in problem.views])
             first = np.random.default_rng(0).normal(size=(width, hidden)) / np.sqrt(width)
             inputs = self._inputs(first)
             ridge = inputs.T @ inputs + 1e-4 * len(inputs) * np.eye(inputs.shape[1])
             parameters = np.concatenate([first.ravel(), np.linalg.solve(ridge, inputs.T @ wanted).ravel()])
         self.parameters = parameters
         self.first = parameters[: width * hidden].reshape(width, hidden)
-        self.second = parameters[width * hidden :].reshape(-1, actions)
+        self.second = parameters[width * hidden :].reshape(hidden + width + 1, -1)
         super().__init__(problem, self._inputs(self.first) @ self.second)
 
     def _inputs(self, first: Vector) -> Vector:
@@ -49,6 +51,11 @@ class Network(TablePolicy):
     def ascent(self, gradient: Vector) -> Vector:
         """Returns the plain gradient with respect to the parameters."""
         return self.pulled(gradient)
+
+
+@functools.lru_cache(maxsize=8)
+def _features(problem: Problem) -> Vector:
+    return np.array([problem.features(view) for view in problem.views])
 
 
 def policy_at_start(problem: Problem) -> TablePolicy:

@@ -497,7 +497,7 @@ class Drift(Chain):
 
 @dataclass(frozen=True)
 class Rules(Problem):
-    """Many tasks, and one rule for all of them: a chain whose right decisions depend on what the task shows.
+    """Many tasks, and one rule for all of them: most decisions must be right, and which are depends on what is shown.
 
     A task is a word. The right decision at a letter is a function of it and the letter before, the same in all words
     and places. The policy is a network that reads both letters and the place. Learning is judged by words that nothing
@@ -506,6 +506,7 @@ class Rules(Problem):
     Args:
         length: the number of decisions, one at each letter.
         start_right: the probability of a right decision that the initial network is fitted to.
+        needed: the share of decisions that must be right.
         words: how many are played from, and how many are held out.
         letters: of the alphabet.
         hidden: the network's hidden units.
@@ -513,6 +514,7 @@ class Rules(Problem):
 
     length: Steps = 8
     start_right: float = 0.75
+    needed: float = 0.9
     words: Steps = 16
     letters: Steps = 4
     hidden: Steps = 16
@@ -527,10 +529,10 @@ class Rules(Problem):
         return [[draws.randrange(self.letters) for _ in range(self.length)] for _ in range(2 * self.words)], rule
 
     def starts(self) -> Sequence[Way]:
-        return [Way(1 / self.words, (word, 0, 1)) for word in range(self.words)]
+        return [Way(1 / self.words, (word, 0, 0)) for word in range(self.words)]
 
     def held_out(self) -> Sequence[Way]:
-        return [Way(1 / self.words, (word, 0, 1)) for word in range(self.words, 2 * self.words)]
+        return [Way(1 / self.words, (word, 0, 0)) for word in range(self.words, 2 * self.words)]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[1] < self.length else ()
@@ -550,9 +552,10 @@ class Rules(Problem):
         return [-tilt, tilt] if self._drawn[1][view[:2]] else [tilt, -tilt]
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        word, place, alive = node
-        alive = int(alive and actions[0] == self._right(node))
-        return [Way(1.0, (word, place + 1, alive), float(alive and place + 1 == self.length))]
+        word, place, errors = node
+        allowed = math.floor((1 - self.needed) * self.length)
+        errors = min(errors + (actions[0] != self._right(node)), allowed + 1)
+        return [Way(1.0, (word, place + 1, errors), float(place + 1 == self.length and errors <= allowed))]
 
     def _right(self, node: Any) -> int:
         return self._drawn[1][self.view(node, "agent")[:2]]

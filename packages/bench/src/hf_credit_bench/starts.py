@@ -84,6 +84,4 @@ def reverse_curriculum() -> Method:
         depth = memory.depth + (memory.depth + 1) // 2 if reached else memory.depth
         return replace(rloo.estimator(collected, context, None), memory=Reach(depth))
 
-    return replace(
-        rloo, name="reverse_curriculum", collector=FromWalks(), estimator=estimator, memory=Reach()
-    )
+    return replace(rloo, name="reverse_curriculum", collector=FromWalks(), estimator=estimator, memory=Reach())

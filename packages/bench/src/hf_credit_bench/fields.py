@@ -1,0 +1,219 @@
+"""The fields of the bench, by length and success at the start, and where in them something can be gained.
+
+The dials follow a rule that was written down before the methods were run: `FIELDS` are three lengths at equal success,
+and three rates of success at one length. At each rung the initial probability of a right decision is the one with
+which the exact value of the initial policy is the field's success. Methods are measured on a rung only if one of the
+references gains `LEAST` over the outcome there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hf_credit import methods
+from hf_credit.evaluation.statistics import Interval, paired_difference
+from hf_credit_bench.cells import Cells, Job, conditions, error_of, uses_critic
+from hf_credit_bench.measures import make_problem, policy_of
+from hf_credit_bench.play import ARMS, REFERENCES
+from hf_credit_bench.truth import Truth
+
+FIELDS = ((4, 0.1), (16, 0.1), (64, 0.1), (16, 0.01), (16, 0.001))
+"""Decisions of an episode, and success at the start."""
+
+LADDER = "rules"
+"""The problem of the fields: its policy shares parameters, and it is judged by held-out tasks."""
+
+MIDDLE, LONG = FIELDS[1], 64
+
+LEAST = 0.1
+"""A rung where no reference gains as much in area over the outcome has nothing to gain."""
+
+BASE, EXACT, STARTS, JUDGED = "outcome_reward", "exact_advantage", "perfect_starts", "verifiable_process"
+"""The method that others must beat, and the references that tell what can be gained."""
+
+SURVIVORS = 2
+"""Beside the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most at `MIDDLE`;
+at the longest, where an update costs most, the best alone."""
+
+RATIOS = (0.5, 1.0, 2.0)
+"""Errors of a judge, as multiples of the policy's own."""
+
+KINDS: Mapping[str, str] = {
+    "outcome": "only an outcome, or intermediate rewards",
+    "critic": "a critic that learns",
+    "replays": "replays from any state",
+    "both": "replays, and a critic",
+    "starts": "a demonstration of each task, and states that can be restored",
+    "oracle": "a program that judges every move, without errors",
+    "judge": "a judge of every move that errs",
+    "team": "a team that can play without a member",
+    "answers": "a task that knows its right answers",
+    "auditor": "an auditor that verifies steps, and replays",
+    "own": "your own method",
+}
+"""The requirements of methods in a user's words."""
+
+_NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team", "answers": "answers"}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A problem with its dials.
+
+    Attributes:
+        field: decisions and success at the start; `None` where the problem has its own.
+    """
+
+    problem: str
+    dials: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    field: tuple[int, float] | None = None
+
+    @property
+    def said(self) -> str:
+        """The field in words."""
+        return in_words(self.field) if self.field else ""
+
+
+def in_words(one: tuple[int, float]) -> str:
+    """Returns a field in words."""
+    return f"{one[0]} decisions, {100 * one[1]:g} %"
+
+
+def _at(problem: str, dial: str, rights: Mapping[tuple[int, float], float], **dials: Any) -> list[Rung]:
+    return [Rung(problem, {dial: one[0], "start_right": right, **dials}, one) for one, right in rights.items()]
+
+
+RUNGS: Sequence[Rung] = (
+    *_at(LADDER, "length", {(4, 0.1): 0.5698, (16, 0.1): 0.8026, (16, 0.01): 0.6646, (16, 0.001): 0.5547}),
+    *_at(LADDER, "length", {(64, 0.1): 0.8647}),
+    *_at("chain", "length", {(4, 0.1): 0.5623, (16, 0.1): 0.866, (16, 0.01): 0.7499}),
+    *_at("key", "horizon", {MIDDLE: 0.1}),
+    *_at("late", "horizon", {MIDDLE: 0.1111}, bad=0.0),
+    *_at("trap", "horizon", {MIDDLE: 0.7499}, needed=8),
+    *_at("verdict", "horizon", {MIDDLE: 0.5611}),
+    *_at("drift", "length", {MIDDLE: 0.866}),
+    *map(Rung, ("branches", "paid", "stop", "revisit", "relay", "vote", "hack", "number_relay", "sum_vote")),
+)
+"""The rungs of a full run; `tests/bench/test_fields.py` finds the probabilities again."""
+
+_OF = {(one.problem, json.dumps(one.dials, sort_keys=True)): one for one in RUNGS}
+
+
+def rung_of(cell: Mapping[str, Any]) -> Rung:
+    """Returns the rung of a cell, also of one that no full run has."""
+    known = _OF.get((cell["problem"], json.dumps(cell["dials"], sort_keys=True)))
+    return known or Rung(cell["problem"], cell["dials"])
+
+
+@functools.lru_cache(maxsize=64)
+def own_error(rung: Rung) -> float:
+    """Returns the share of the initial policy's decisions that an oracle without errors judges wrong."""
+    world = make_problem(rung.problem, **rung.dials)
+    truth = Truth(policy_of(world, "start"))
+    wrong = total = 0.0
+    for (node, before), share in truth.reached.items():
+        if len(before) < len(speakers := world.speakers(node)):
+            for action, probability in enumerate(truth.policy.of(world.view(node, speakers[len(before)]))):
+                wrong += share * float(probability) * (1 - world.right(node, action))
+            total += share
+    return wrong / total
+
+
+def kind_of(cell: Mapping[str, Any]) -> str:
+    """Returns the requirement of a cell's method, a key of `KINDS`; `"own"` for methods outside the library."""
+    method = cell["method"]
+    if method in ARMS:
+        return "starts"
+    if method not in methods.METHODS:
+        return "own"
+    made = methods.make(method)
+    needs = [kind for name, kind in _NEEDS.items() if name in getattr(made.estimator, "needs", ())]
+    if needs:
+        errs = error_of(cell) or make_problem(cell["problem"], **cell["dials"]).own_errors
+        return "judge" if needs[0] == "oracle" and errs else needs[0]
+    replays = bool(getattr(made.collector, "replaying", False))
+    return {(0, 0): "outcome", (0, 1): "critic", (1, 0): "replays", (1, 1): "both"}[replays, uses_critic(method)]
+
+
+def on_rung(cells: Cells, rung: Rung) -> list[Mapping[str, Any]]:
+    """Returns the cells of a rung that were trained."""
+    return [cell for cell in cells if len(cell.get("areas") or ()) > 1 and rung_of(cell) == rung]
+
+
+def areas_of(cells: Cells, method: str, oracle_error: float = 0.0) -> list[float] | None:
+    """Returns the areas of a method with an exact critic or a learned one, if it is there."""
+    asked = (cell for cell in cells if cell["method"] == method and error_of(cell) == oracle_error)
+    return next((cell["areas"] for cell in asked), None)
+
+
+def gains(cells: Cells) -> dict[str, Interval]:
+    """Returns what each reference that was trained on a rung gains there over the outcome.
+
+    Args:
+        cells: of one rung.
+    """
+    base = areas_of(cells, BASE)
+    found = {name: areas_of(cells, name) for name in (EXACT, STARTS, JUDGED)}
+    return {name: paired_difference(own, base) for name, own in found.items() if own and base}
+
+
+def worth_it(cells: Cells) -> bool:
+    """Returns whether something can be gained on a rung, given its cells."""
+    return max((one.mean for one in gains(cells).values()), default=0.0) >= LEAST
+
+
+def plan(known: Cells, oracle_error: float, **settings: Any) -> list[Job]:
+    """Returns the cells of a full run, as far as the known ones tell: the others depend on them.
+
+    First come the references and the outcome on every rung. Rungs with something to gain get the other methods, those of `LADDER` also judges whose errors are multiples of the
+    policy's own.
+
+    Args:
+        known: the cells so far.
+        oracle_error: of the judges beside oracles without errors.
+        settings: further fields of `Job`.
+    """
+    measured = {json.dumps([cell["method"], cell["problem"], cell["dials"]], sort_keys=True) for cell in known}
+
+    def jobs(rung: Rung, name: str, errors: Sequence[float], **more: Any) -> list[Job]:
+        made = {"method": name, "problem": rung.problem, "dials": rung.dials, **settings, **more}
+        return [Job(**{**made, **conditions(name, settings["critic"], one)}) for one in errors]
+
+    def done(rung: Rung, names: Sequence[str]) -> bool:
+        return measured >= {json.dumps([name, rung.problem, rung.dials], sort_keys=True) for name in names}
+
+    first = (BASE, EXACT, STARTS, JUDGED)
+    every = [name for name in (*ARMS, *methods.METHODS) if name not in REFERENCES]
+    found = [job for rung in RUNGS for name in first for job in jobs(rung, name, (0.0,))]
+    open_rungs = [rung for rung in RUNGS if done(rung, first) and worth_it(on_rung(known, rung))]
+    middle = next(rung for rung in RUNGS if (rung.problem, rung.field) == (LADDER, MIDDLE))
+    survivors = _survivors(on_rung(known, middle)) if done(middle, every) else {}
+    # What does not fit the ladder, such as methods for teams, plays where it fits.
+    refused = [cell["method"] for cell in known if cell["refused"] and survivors and rung_of(cell) == middle]
+    for rung in open_rungs:
+        names = every
+        if rung.problem != LADDER or rung.field[0] != MIDDLE[0]:
+            most = 1 if rung.field and rung.field[0] == LONG else SURVIVORS
+            names = [name for best in survivors.values() for name in best[:most]] + refused
+        errors = (0.0,) if make_problem(rung.problem, **rung.dials).own_errors else (0.0, oracle_error)
+        found += [job for name in names for job in jobs(rung, name, errors)]
+        if rung.problem == LADDER:
+            own = own_error(rung)
+            wrong = [round(ratio * own, 4) for ratio in RATIOS if ratio * own <= 0.5]
+            found += [job for again in (False, True) for job in jobs(rung, JUDGED, wrong, repeats=again)]
+    return [*{job.key: job for job in found}.values()]
+
+
+def _survivors(cells: Cells) -> dict[str, list[str]]:
+    """Returns the methods of each kind, those that learned most first."""
+    ranked: dict[str, list[str]] = {}
+    for cell in sorted(cells, key=lambda one: -float(np.mean(one["areas"]))):
+        if cell["method"] not in REFERENCES:
+            ranked.setdefault(kind_of(cell), []).append(cell["method"])
+    return ranked
