@@ -62,7 +62,7 @@ def bench(
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
     from hf_credit_bench import cells, fields
-    from hf_credit_bench.pages import require_libraries, write_pages
+    from hf_credit_bench.plots import require_libraries, write_pages
 
     dials, full = parse_options(dial), not (method or problem or dial or policy)
     settings: dict[str, Any] = {"critic": critic, "seeds": seeds, "updates": updates}
@@ -75,7 +75,7 @@ def bench(
     def todo() -> list[cells.Job]:
         known = [cell for cell in done.values() if not cell.get("failed")]
         if full:
-            return fields.plan(known, oracle_error, **settings)
+            return fields.plan(known, **settings)
         named = {"oracle_error": oracle_error, **settings}
         return cells.jobs(method or None, problem or None, dials, policy or ("start",), **named)
 

@@ -38,11 +38,11 @@ BASE, EXACT, STARTS, JUDGED = "outcome_reward", "exact_advantage", "perfect_star
 """The method that others must beat, and the references that tell what can be gained."""
 
 SURVIVORS = 2
-"""Beside the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most at `MIDDLE`;
-at the longest, where an update costs most, the best alone."""
+"""Beside the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most there; at
+the longest, where an update costs most, the best alone."""
 
-RATIOS = (0.5, 1.0, 2.0)
-"""Errors of a judge, as multiples of the policy's own."""
+JUDGE_ERROR, RATIOS = 0.1, (0.5, 1.0, 2.0)
+"""The probability of a judge's wrong verdict, and others as multiples of the policy's own errors."""
 
 KINDS: Mapping[str, str] = {
     "outcome": "only an outcome, or intermediate rewards",
@@ -50,8 +50,8 @@ KINDS: Mapping[str, str] = {
     "replays": "replays from any state",
     "both": "replays, and a critic",
     "starts": "a demonstration of each task, and states that can be restored",
-    "oracle": "a program that judges every move, without errors",
-    "judge": "a judge of every move that errs",
+    "oracle": "a program that judges every move",
+    "judge": "a judge that is wrong in every tenth verdict",
     "team": "a team that can play without a member",
     "answers": "a task that knows its right answers",
     "auditor": "an auditor that verifies steps, and replays",
@@ -146,10 +146,10 @@ def on_rung(cells: Cells, rung: Rung) -> list[Mapping[str, Any]]:
     return [cell for cell in cells if len(cell.get("areas") or ()) > 1 and rung_of(cell) == rung]
 
 
-def areas_of(cells: Cells, method: str, oracle_error: float = 0.0) -> list[float] | None:
-    """Returns the areas of a method with an exact critic or a learned one, if it is there."""
-    asked = (cell for cell in cells if cell["method"] == method and error_of(cell) == oracle_error)
-    return next((cell["areas"] for cell in asked), None)
+def areas_of(cells: Cells, method: str, error: float = 0.0, repeats: bool = False) -> list[float] | None:
+    """Returns the areas of a method among the cells of a rung, with an oracle of these errors, if it has one."""
+    kinds = ((cell, (cell["method"], error_of(cell), bool(cell.get("repeats")))) for cell in cells)
+    return next((cell["areas"] for cell, kind in kinds if kind == (method, error, repeats)), None)
 
 
 def gains(cells: Cells) -> dict[str, Interval]:
@@ -168,15 +168,14 @@ def worth_it(cells: Cells) -> bool:
     return max((one.mean for one in gains(cells).values()), default=0.0) >= LEAST
 
 
-def plan(known: Cells, oracle_error: float, **settings: Any) -> list[Job]:
+def plan(known: Cells, **settings: Any) -> list[Job]:
     """Returns the cells of a full run, as far as the known ones tell: the others depend on them.
 
-    First come the references and the outcome on every rung. Rungs with something to gain get the other methods, those of `LADDER` also judges whose errors are multiples of the
-    policy's own.
+    First come the references and the outcome on every rung. Rungs with something to gain get the other methods, those
+    of `LADDER` also judges whose errors are multiples of the policy's own.
 
     Args:
         known: the cells so far.
-        oracle_error: of the judges beside oracles without errors.
         settings: further fields of `Job`.
     """
     measured = {json.dumps([cell["method"], cell["problem"], cell["dials"]], sort_keys=True) for cell in known}
@@ -201,7 +200,7 @@ def plan(known: Cells, oracle_error: float, **settings: Any) -> list[Job]:
         if rung.problem != LADDER or rung.field[0] != MIDDLE[0]:
             most = 1 if rung.field and rung.field[0] == LONG else SURVIVORS
             names = [name for best in survivors.values() for name in best[:most]] + refused
-        errors = (0.0,) if make_problem(rung.problem, **rung.dials).own_errors else (0.0, oracle_error)
+        errors = (0.0,) if make_problem(rung.problem, **rung.dials).own_errors else (0.0, JUDGE_ERROR)
         found += [job for name in names for job in jobs(rung, name, errors)]
         if rung.problem == LADDER:
             own = own_error(rung)

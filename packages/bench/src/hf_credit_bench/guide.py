@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,64 +17,14 @@ from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired
 from hf_credit.files import replaced
 from hf_credit_bench import fields
 from hf_credit_bench.cells import Cells, error_of, to_rows
-from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS, Rung
+from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, MIDDLE, RUNGS, Rung
 from hf_credit_bench.measures import STEPS, make_problem
 from hf_credit_bench.play import REFERENCES
 from hf_credit_bench.problems import PROBLEMS
 
 NOTHING, NONE, UNKNOWN = "nothing to gain", "no method was better", "not measured"
 
-_PAGE = """\
-# Which method?
-
-Find your field: how many decisions an episode has, and how often the policy succeeds before training. Then find the row
-of what you have.
-
-{fields}
-
-Each field has the method that gains most over `outcome_reward`, and its gain in area under the learning curve, over a
-fixed budget of tokens with replays and comparison episodes: 0 is the policy at the start, 1 the optimum. A method is
-named only if the interval of its gain lies above 0. Intervals are of 95 %, over {seeds} seeds that all methods share, and
-widened for the number of methods of the row (Bonferroni). **{nothing}**: neither exact advantages nor perfect starts nor
-a perfect oracle gain {least:g}. The policy is a network of two layers that plays many tasks (`{ladder}`), and the area is
-that of tasks it has never played.
-
-{pictures}## When verdicts pay
-
-{verdicts}
-
-## For a task like yours
-
-{tasks}
-
-The same for problems that isolate one property, with tables as policies. Without a field their dials are the default
-ones.
-
-## What can be gained
-
-{headroom}
-
-The area of `outcome_reward`, and what is gained on it by exact advantages, by starts drawn evenly from perfect walks, and
-by verdicts without errors. Rungs below {least:g} everywhere have nothing to gain, so other methods were not measured there.
-
-## How it was measured
-
-{conditions}
-
-{steps}
-
-## Does a cheaper signal learn faster?
-
-This is the rank correlation, over methods, of the signal per token at the start (along the true gradient) with the
-area under the learning curve. Near 1 the cost of signal predicts the best method, near 0 it does not.
-
-{agreement}
-
-{command} writes this page from the cells. Measure on a problem like yours:
-`hf-credit bench --method outcome_reward --method ppo --problem rules --dial length=32`. A name is the `method` of
-`CreditTrainer` or of a recipe, and `hf-credit methods NAME` describes it with its options; `reverse_curriculum` is how the
-bench uses demonstrations as starts. All numbers are in `tables.md` beside the cells.
-"""
+_PAGE = Path(__file__).with_name("which_method.md")
 
 _COLUMNS = [
     "method",
@@ -167,21 +118,23 @@ def best_of(cells: Cells, kind: str) -> Best | str:
 
     Args:
         cells: of one rung.
-        kind: of `KINDS`.
+        kind: of `KINDS`. What it can gain at most is told by its reference.
     """
-    if fields.gains(cells) and not fields.worth_it(cells):
-        return NOTHING
-    base = fields.areas_of(cells, BASE)
+    gains, base = fields.gains(cells), fields.areas_of(cells, BASE)
+    reference = {"starts": fields.STARTS, "oracle": fields.JUDGED, "judge": fields.JUDGED}.get(kind, EXACT)
+    closed = reference in gains and gains[reference].mean < fields.LEAST
     own = {
         cell["method"]: cell["areas"]
-        for cell in cells
+        for cell in sorted(cells, key=lambda one: error_of(one) == fields.JUDGE_ERROR)  # the last of a method counts
         if cell["method"] not in {*REFERENCES, BASE} and not cell.get("repeats") and fields.kind_of(cell) == kind
     }
-    if not own or base is None:
+    if base is None or not (own or closed):
         return UNKNOWN
     found = {name: paired_difference(areas, base, 1 - 0.05 / len(own)) for name, areas in own.items()}
     better = {name: gain for name, gain in found.items() if gain.low > 0}
-    return max(better.items(), key=lambda one: one[1].mean) if better else NONE
+    if better and fields.worth_it(cells):
+        return max(better.items(), key=lambda one: one[1].mean)
+    return NOTHING if closed else NONE
 
 
 def fields_of(cells: Cells) -> dict[str, list[Best | str]]:
@@ -228,17 +181,20 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
     columns = [f"{length} decisions, {100 * success:g} % success" for length, success in FIELDS]
     rows = [[KINDS[kind], *map(_shown, row)] for kind, row in fields_of(cells).items()]
     agreement = [[_named(rung), rung.said, str(n), f"{r:.2f}"] for rung, n, r in prediction(cells)]
-    return _PAGE.format(
+    line, verdicts = _verdicts(cells)
+    return _PAGE.read_text(encoding="utf-8").format(
         fields=table(["You have", *columns], rows),
         seeds=max((len(cell.get("areas") or ()) for cell in cells), default=0),
         nothing=NOTHING.capitalize(),
         least=fields.LEAST,
         ladder=LADDER,
         pictures="" if place is None else PICTURE.format(place=place),
-        verdicts=_verdicts(cells),
+        line=textwrap.fill(line, 119),
+        verdicts=verdicts,
+        judged=fields.JUDGED,
         tasks=_tasks(cells),
         headroom=_headroom(cells),
-        conditions=textwrap.fill(_conditions(cells), 119),
+        conditions=textwrap.fill(_conditions(), 119),
         steps=textwrap.fill(_steps(cells), 119),
         agreement=table(["problem", "field", "methods", "rank correlation"], agreement),
         command=code(command),
@@ -292,48 +248,54 @@ def _headroom(cells: Cells) -> str:
     return table(["problem", "field", code(BASE), "exact advantages", "perfect starts", "perfect verdicts", ""], rows)
 
 
-def _verdicts(cells: Cells) -> str:
-    """Returns what verdicts with errors gain, by the ratio of the judge's errors to the policy's own."""
-    rows, paid, lost = [], [], []
+def _verdicts(cells: Cells) -> tuple[str, str]:
+    """Returns up to where verdicts with errors pay, in a sentence, and the table by ratios of errors."""
+    rows, limits = [], {}
     for rung in (rung for rung in RUNGS if rung.problem == LADDER):
-        found = fields.on_rung(cells, rung)
+        found, own = fields.on_rung(cells, rung), fields.own_error(rung)
         base = fields.areas_of(found, BASE)
-        judges = [cell for cell in found if cell["method"] == fields.JUDGED]
-        own = fields.own_error(rung)
         for again, said in ((False, "drawn anew"), (True, "repeated")):
-            row = []
+            gained = {}
             for ratio in (0.0, *fields.RATIOS):
-                asked = (
-                    paired_difference(cell["areas"], base)
-                    for cell in judges
-                    if base
-                    and error_of(cell) == round(ratio * own, 4)
-                    and bool(cell.get("repeats")) == again * (ratio > 0)
-                )
-                gain = next(asked, None)
-                row.append("" if gain is None else signed(gain))
-                if gain is not None and again:
-                    (paid if gain.low > 0 else lost if gain.high < 0 else []).append(ratio)
-            if any(row[1:]):
-                rows.append([rung.said, f"{own:.2f}", said, *row])
+                areas = fields.areas_of(found, fields.JUDGED, round(ratio * own, 4), again and ratio > 0)
+                if base and areas and fields.worth_it(found):
+                    gained[ratio] = paired_difference(areas, base)
+            if len(gained) > 1:
+                paid = [*itertools.takewhile(lambda one: one[1].low > 0, gained.items())]
+                limits.setdefault(again, []).append(max((ratio for ratio, _ in paid), default=0.0))
+                shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in (0.0, *fields.RATIOS)]
+                rows.append([rung.said, f"{own:.2f}", said, *shown, _line(gained)])
+    least = [f"{min(limits.get(again, [0.0])):g}" for again in (True, False)]
+    sentence = (
+        f"**Verdicts pay as long as the judge errs at most {least[0]} times as often as the policy**, in every field, "
+        f"if it repeats its errors; if it draws them anew, {least[1]} times."
+    )
     header = [
         "field",
         "the policy's errors",
-        "the judge's errors",
+        "the judge's",
         "none",
-        *(f"{ratio:g} x" for ratio in fields.RATIOS),
+        *(f"{one:g} x" for one in fields.RATIOS),
+        "the line",
     ]
-    return table(header, rows)
+    return sentence if limits else "No judges with errors were measured.", table(header, rows)
 
 
-def _conditions(cells: Cells) -> str:
-    errors = {error_of(cell) for cell in cells if fields.kind_of(cell) == "judge" and not cell.get("repeats")}
+def _line(gained: Mapping[float, Interval]) -> str:
+    """Returns the first ratio of errors at which the gain is 0, by linear interpolation."""
+    for (before, one), (after, two) in itertools.pairwise(gained.items()):
+        if one.mean > 0 >= two.mean:
+            return f"{before + (after - before) * one.mean / (one.mean - two.mean):.2g} x"
+    return f"above {max(gained):g} x"
+
+
+def _conditions() -> str:
     return (
-        "Critics learn from earlier updates. A judge that errs is wrong with a probability of "
-        f"{min(errors - {0.0}, default=0.0):g}, each time anew, except in `verdict` and `hack`, whose dials say how "
-        "often; an oracle judges actions, not their consequences. An auditor makes no errors. A demonstration is the "
-        f"walk of a perfect policy. At {fields.LONG} decisions only the best method of each row at {FIELDS[1][0]} "
-        "was measured."
+        "Critics learn from earlier updates. The judge of every tenth wrong verdict draws its errors anew, except in "
+        "`verdict` and `hack`, whose dials say how often; an oracle judges actions, not their consequences. An "
+        "auditor makes no errors. A demonstration is the walk of a perfect policy. All methods were measured at "
+        f"{MIDDLE[0]} decisions of `{LADDER}`; elsewhere of each row the {fields.SURVIVORS} that gained most there at "
+        f"{100 * MIDDLE[1]:g} %, at {fields.LONG} decisions the best one."
     )
 
 
@@ -342,6 +304,6 @@ def _steps(cells: Cells) -> str:
     counts = ", ".join(f"{chosen.count(step)} took {step:g}" for step in STEPS if step in chosen)
     return (
         "Step sizes, the norms of an update of the parameters, follow one rule for all: from the middle one a method "
-        "takes a larger one as long as its area on two other seeds grows by more than 0.01, or a smaller one as long as "
-        f"it grows. Of {len(chosen)} cells {counts}. Nothing else bounds an update."
+        "takes a larger one as long as its area on two other seeds grows by more than 0.01, or a smaller one as long "
+        f"as it grows. Of {len(chosen)} cells {counts}. Nothing else bounds an update."
     )

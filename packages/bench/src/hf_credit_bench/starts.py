@@ -1,4 +1,4 @@
-"""Episodes that begin in reach of success: at states of the best policy's own walks, which stand for demonstrations."""
+"""Episodes that begin in reach of success: at states of a perfect policy's walks, which stand for demonstrations."""
 
 from __future__ import annotations
 

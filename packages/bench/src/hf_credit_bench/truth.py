@@ -271,7 +271,8 @@ def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TableP
     """Returns the policy after natural gradient steps up, or down, to a given fraction of the way in J.
 
     A logit of a table moves by its advantage, summed over the visits to its view, so the path depends on no step size;
-    a network moves along the gradient. Upwards the share is a fraction of the possible gain in J, downwards of the possible loss.
+    a network moves along the gradient. Upwards the share is a fraction of the possible gain in J, downwards of the
+    possible loss.
 
     Args:
         share: in (0, 1), or in (-1, 0) downwards.
