@@ -132,7 +132,7 @@ def best_of(cells: Cells, kind: str) -> Best | str:
         return UNKNOWN
     found = {name: paired_difference(areas, base, 1 - 0.05 / len(own)) for name, areas in own.items()}
     better = {name: gain for name, gain in found.items() if gain.low > 0}
-    if better and fields.worth_it(cells):
+    if better and (not gains or fields.worth_it(cells)):
         return max(better.items(), key=lambda one: one[1].mean)
     return NOTHING if closed else NONE
 
@@ -183,7 +183,7 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
     agreement = [[_named(rung), rung.said, str(n), f"{r:.2f}"] for rung, n, r in prediction(cells)]
     line, verdicts = _verdicts(cells)
     return _PAGE.read_text(encoding="utf-8").format(
-        fields=table(["You have", *columns], rows),
+        fields=table(["You have", *columns], rows) if rows else "No field was measured.",
         seeds=max((len(cell.get("areas") or ()) for cell in cells), default=0),
         nothing=NOTHING.capitalize(),
         least=fields.LEAST,

@@ -553,7 +553,7 @@ class Rules(Problem):
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         word, place, errors = node
-        allowed = math.floor((1 - self.needed) * self.length)
+        allowed = math.floor((1 - self.needed) * self.length + 1e-9)
         errors = min(errors + (actions[0] != self._right(node)), allowed + 1)
         return [Way(1.0, (word, place + 1, errors), float(place + 1 == self.length and errors <= allowed))]
 
