@@ -22,8 +22,10 @@ REACHED = 0.35
 def walk(problem: Problem, row: Mapping[str, Any]) -> list[Position]:
     """Returns the states of the best policy's walk through a task, from the first to the end."""
     known, states = perfect(problem), [problem.start(row, row["seed"])]
-    while problem.pending(states[-1]):
-        actions, _ = known[states[-1].node]
+    while requests := problem.pending(states[-1]):
+        actions: tuple[int, ...] = ()
+        for _ in requests:
+            actions = (*actions, known[states[-1].node, actions][0])
         states.append(problem.advance(states[-1], [str(action) for action in actions]))
     return states
 

@@ -20,6 +20,8 @@ from hf_credit_bench.table import TablePolicy, Vector
 Micro = tuple[Node, tuple[int, ...]]
 """A node, and the actions of its first speakers, where several act simultaneously and are taken in order."""
 
+Places = NDArray[np.intp]
+
 
 class Truth:
     """The exact values of a policy in a problem.
@@ -40,67 +42,57 @@ class Truth:
 
     def __init__(self, policy: TablePolicy, paid: bool = False) -> None:
         self.policy, self.problem = policy, policy.problem
-        self._layout = _layout(self.problem)
-        self._rows = policy.probabilities.tolist()
+        self._steps = steps = _steps_of(self.problem)
         self._advantages: dict[tuple[Node, int], Vector] = {}
-        edges = self._edges = _edges(self.problem)
-        # The weight of an edge: the probability of its action, if it is one, times that of its transition.
-        self._weights = edges.shares * np.append(policy.probabilities.ravel(), 1.0)[edges.choices]
-        worth = self._weights * (edges.rewards if paid else edges.worths)
-        self._values = np.zeros(len(edges.micros))
-        for level in edges.levels:
-            ahead = worth[level.edges] + self._weights[level.edges] * self._values[edges.after[level.edges]]
-            self._values[level.places] = np.add.reduceat(ahead, level.firsts)
+        # The weight of a step: the probability of its action, if it is one, times that of its transition.
+        self._weights = steps.shares * np.append(policy.probabilities.ravel(), 1.0)[steps.choices]
+        worth = self._weights * (steps.rewards if paid else steps.worths)
+        self._values = np.zeros(len(steps.micros))
+        for part, places, firsts in steps.levels:
+            ahead = worth[part] + self._weights[part] * self._values[steps.after[part]]
+            self._values[places] = np.add.reduceat(ahead, firsts)
         starts, others = self.problem.starts(), self.problem.held_out()
         self.start = self._value_of(starts)
         self.judged = self._value_of(others or starts)
 
     def _value_of(self, starts: Sequence[Way]) -> float:
-        return float(sum(way.probability * self._values[self._edges.micros[way.node, ()]] for way in starts))
+        return float(sum(way.probability * self._values[self._steps.micros[way.node, ()]] for way in starts))
 
     @functools.cached_property
     def values(self) -> Mapping[Micro, float]:
         """V of each x."""
-        return dict(zip(self._edges.micros, self._values.tolist(), strict=True))
+        return dict(zip(self._steps.micros, self._values.tolist(), strict=True))
 
     @functools.cached_property
     def action_values(self) -> Mapping[Micro, list[float]]:
         """Q of each action in each x in which one of the speakers acts."""
         return {
-            (one.node, before): [self.values[one.node, (*before, action)] for action in range(one.counts[len(before)])]
-            for one in self._layout.values()
-            for before in one.before
+            one: [self.values[step.after] for step in ahead]
+            for one, ahead in self._steps.ahead.items()
+            if self._view(one) is not None
         }
 
     @functools.cached_property
     def _reached(self) -> Vector:
-        edges, reached = self._edges, np.zeros(len(self._values))
+        steps, reached = self._steps, np.zeros(len(self._values))
         for way in self.problem.starts():
-            reached[edges.micros[way.node, ()]] += way.probability
-        for level in reversed(edges.levels):
-            shares = self._weights[level.edges] * reached[edges.before[level.edges]]
-            np.add.at(reached, edges.after[level.edges], shares)
+            reached[steps.micros[way.node, ()]] += way.probability
+        for part, _, _ in reversed(steps.levels):
+            np.add.at(reached, steps.after[part], self._weights[part] * reached[steps.before[part]])
         return reached
 
     @functools.cached_property
     def reached(self) -> Mapping[Micro, float]:
         """The probability of each x in an episode."""
-        return {one: share for one, share in zip(self._edges.micros, self._reached.tolist(), strict=True) if share}
-
-    def _after(self, node: Node, actions: tuple[int, ...]) -> list[tuple[float, Micro]]:
-        one = self._layout[node]
-        if len(actions) == len(one.views):
-            return [(way.probability, (way.node, ())) for way in one.joint[actions]]
-        row = self._rows[one.views[len(actions)]]
-        return [(row[action], (node, (*actions, action))) for action in range(one.counts[len(actions)])]
+        return {one: share for one, share in zip(self._steps.micros, self._reached.tolist(), strict=True) if share}
 
     @functools.cached_property
     def gradient(self) -> Vector:
         """grad J with respect to the logits, of shape (views, actions)."""
-        edges = self._edges
-        ahead = self._values[edges.after] - self._values[edges.before]
-        parts = self._weights * self._reached[edges.before] * ahead
-        gradient = np.bincount(edges.choices, parts, self.policy.probabilities.size + 1)  # the last is no choice
+        steps = self._steps
+        ahead = self._values[steps.after] - self._values[steps.before]
+        parts = self._weights * self._reached[steps.before] * ahead
+        gradient = np.bincount(steps.choices, parts, self.policy.probabilities.size + 1)  # the last is no choice
         return gradient[:-1].reshape(self.policy.probabilities.shape)
 
     def advantages(self, node: Node, speaker: int) -> Vector:
@@ -145,11 +137,11 @@ class Truth:
     def _read(self, ids: tuple[int, ...]) -> tuple[Mapping[Micro, float], float]:
         """Returns the probabilities of the consistent nodes, and the mean of V over them."""
         beliefs = self._read(ids[:-1])[0] if ids else self.reached
-        if ids and ids[-1] < len(self._rows):
+        if ids and ids[-1] < len(self.policy.places):
             met = self._until_view(beliefs, ids[-1]) if len(ids) > 1 else beliefs
-            beliefs = {one: share for one, share in met.items() if self._place(one) == ids[-1]} or beliefs
+            beliefs = {one: share for one, share in met.items() if self._view(one) == ids[-1]} or beliefs
         elif ids:
-            action = ids[-1] - len(self._rows)
+            action = ids[-1] - len(self.policy.places)
             beliefs = {(node, (*before, action)): share for (node, before), share in beliefs.items()}
         weight = sum(beliefs.values())
         return beliefs, sum(share * self.values[one] for one, share in beliefs.items()) / weight if weight else 0.0
@@ -160,107 +152,109 @@ class Truth:
         while beliefs:
             later: dict[Micro, float] = {}
             for one, share in beliefs.items():
-                if self._place(one) == token:
+                if self._view(one) == token:
                     met[one] = met.get(one, 0.0) + share
-                elif self.problem.speakers(one[0]):
-                    for probability, after in self._after(*one):
+                else:
+                    for probability, after in self._after(one):
                         later[after] = later.get(after, 0.0) + share * probability
             beliefs = later
         return met
 
-    def _place(self, one: Micro) -> int | None:
-        node, before = one
-        views = self._layout[node].views
-        return views[len(before)] if len(before) < len(views) else None
+    def _after(self, one: Micro) -> list[tuple[float, Micro]]:
+        """Returns the x that may follow, with their probabilities."""
+        flat = self.policy.probabilities.ravel()
+        return [
+            (step.share if step.choice is None else float(flat[step.choice]), step.after)
+            for step in self._steps.ahead[one]
+        ]
+
+    def _view(self, one: Micro) -> int | None:
+        """Returns the index of the view in which a speaker acts; `None` once all have."""
+        ahead = self._steps.ahead[one]
+        choice = ahead[0].choice if ahead else None
+        return None if choice is None else choice // self.policy.probabilities.shape[1]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The policy-independent data of a node."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From an x to one that follows: an action of a speaker, or a transition once all have acted."""
 
-    node: Node
-    views: tuple[int, ...]  # for each speaker the index of its view among the problem's views
-    counts: tuple[int, ...]  # for each speaker the number of actions
-    before: tuple[tuple[int, ...], ...]  # the possible actions of first speakers, the shortest first
-    joint: Mapping[tuple[int, ...], Sequence[Way]]  # by the actions of all speakers; empty at the end
+    after: Micro
+    choice: int | None = None  # the place of the action's probability among those of all views
+    share: float = 1.0  # the probability of the transition
+    worth: float = 0.0
+    reward: float = 0.0
 
 
-@functools.lru_cache(maxsize=64)
-def _layout(problem: Problem) -> Mapping[Node, _Place]:
-    """Returns the data of all nodes, each before its successors."""
-    places = {view: place for place, view in enumerate(problem.views)}
-    laid = {}
-    for node in problem.nodes:
+class _Steps:
+    """The policy-independent data of all steps, ordered by their distance from the end.
+
+    Attributes:
+        ahead: the steps from each x, which comes after those that follow it.
+        levels: of the x that are equally far from the end their steps, their places among all x, and for each of them
+            the first of its steps, counted from that of the level.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.ahead = _ahead(problem)
+        self.micros = {one: place for place, one in enumerate(self.ahead)}
+        heights: dict[Micro, int] = {}
+        of_height: dict[int, list[Micro]] = {}
+        for one, steps in self.ahead.items():
+            heights[one] = 1 + max((heights[step.after] for step in steps), default=-1)
+            of_height.setdefault(heights[one], []).append(one)
+        self.levels: list[tuple[slice, Places, Places]] = []
+        every: list[_Step] = []
+        before: list[int] = []
+        for _, level in sorted(of_height.items())[1:]:  # without the ends
+            firsts = np.cumsum([0, *(len(self.ahead[one]) for one in level)])
+            part = slice(len(every), len(every) + int(firsts[-1]))
+            self.levels.append((part, np.array([self.micros[one] for one in level]), firsts[:-1]))
+            every += [step for one in level for step in self.ahead[one]]
+            before += [self.micros[one] for one in level for _ in self.ahead[one]]
+        beyond = len(problem.views) * max(map(problem.actions, problem.views))
+        self.before = np.array(before, dtype=np.intp)
+        self.after = np.array([self.micros[step.after] for step in every], dtype=np.intp)
+        self.choices = np.array([beyond if step.choice is None else step.choice for step in every], dtype=np.intp)
+        self.shares, self.worths, self.rewards = (
+            np.array([getattr(step, name) for step in every], dtype=float) for name in ("share", "worth", "reward")
+        )
+
+
+_steps_of = functools.lru_cache(maxsize=64)(_Steps)
+
+
+def _ahead(problem: Problem) -> Mapping[Micro, Sequence[_Step]]:
+    """Returns the steps from each x, which comes after those that follow it."""
+    places, most = {view: place for place, view in enumerate(problem.views)}, max(map(problem.actions, problem.views))
+    found: dict[Micro, Sequence[_Step]] = {}
+    for node in _from_the_end(problem):
         seen = [problem.view(node, role) for role in problem.speakers(node)]
-        joint = {actions: tuple(problem.ways(node, actions)) for actions in problem.joint_actions(node)}
-        before = dict.fromkeys(actions[:known] for known in range(len(seen)) for actions in joint)
-        views, counts = (places[view] for view in seen), (problem.actions(view) for view in seen)
-        laid[node] = _Place(node, tuple(views), tuple(counts), tuple(before), joint)
-    return {node: laid[node] for node in _in_order(laid)}
-
-
-@dataclass(frozen=True)
-class _Level:
-    """The x that are equally far from the end, and the edges from them, in their order."""
-
-    edges: slice
-    places: NDArray[np.intp]  # of these x among all
-    firsts: NDArray[np.intp]  # for each of them the first of its edges, counted from that of the level
-
-
-@dataclass(frozen=True)
-class _Edges:
-    """The policy-independent data of all steps from an x to one that follows: an action, or a transition."""
-
-    micros: Mapping[Micro, int]
-    levels: Sequence[_Level]  # from the end
-    before: NDArray[np.intp]
-    after: NDArray[np.intp]
-    choices: NDArray[np.intp]  # the place of the action's probability, or one beyond the last
-    shares: Vector  # the probability of the transition; 1 for an action
-    worths: Vector
-    rewards: Vector
-
-
-@functools.lru_cache(maxsize=16)
-def _edges(problem: Problem) -> _Edges:
-    most, nowhere = max(map(problem.actions, problem.views)), len(problem.views)
-    from_micro: dict[Micro, list[tuple[Micro, int, float, float, float]]] = {}
-    for one in reversed([*_layout(problem).values()]):
-        for actions, ways in one.joint.items():
-            from_micro[one.node, actions] = [
-                ((way.node, ()), nowhere * most, way.probability, way.value, way.reward) for way in ways
+        joint = problem.joint_actions(node) or [()]
+        for actions in joint if seen else ():
+            ways = problem.ways(node, actions)
+            found[node, actions] = [
+                _Step((way.node, ()), None, way.probability, way.value, way.reward) for way in ways
             ]
-        for before in reversed(one.before):
-            place = one.views[len(before)] * most
-            from_micro[one.node, before] = [
-                ((one.node, (*before, action)), place + action, 1.0, 0.0, 0.0)
-                for action in range(one.counts[len(before)])
+        for before in sorted(
+            {actions[:known] for actions in joint for known in range(len(seen))}, key=len, reverse=True
+        ):
+            view = seen[len(before)]
+            found[node, before] = [
+                _Step((node, (*before, action)), places[view] * most + action)
+                for action in range(problem.actions(view))
             ]
-        if not one.views:
-            from_micro[one.node, ()] = []
-    heights: dict[Micro, int] = {}
-    of_height: dict[int, list[Micro]] = {}
-    for micro, rest in from_micro.items():
-        heights[micro] = 1 + max((heights[one[0]] for one in rest), default=-1)
-        of_height.setdefault(heights[micro], []).append(micro)
-    micros = {micro: place for place, micro in enumerate(from_micro)}
-    levels, edges = [], []
-    for _, places in sorted(of_height.items())[1:]:
-        counts = [len(from_micro[micro]) for micro in places]
-        begin = len(edges)
-        edges += [(micros[micro], micros[one], *rest) for micro in places for one, *rest in from_micro[micro]]
-        firsts = np.cumsum([0, *counts[:-1]])
-        levels.append(_Level(slice(begin, len(edges)), np.array([micros[one] for one in places]), firsts))
-    before, after, choices, shares, worths, rewards = zip(*edges, strict=True) if edges else [()] * 6
-    wholes = (np.array(one, dtype=np.intp) for one in (before, after, choices))
-    return _Edges(micros, levels, *wholes, *(np.array(one, dtype=float) for one in (shares, worths, rewards)))
+        found.setdefault((node, ()), [])
+    return found
 
 
-def _in_order(laid: Mapping[Node, _Place]) -> list[Node]:
-    successors = {node: [way.node for ways in one.joint.values() for way in ways] for node, one in laid.items()}
+def _from_the_end(problem: Problem) -> Sequence[Node]:
+    followers = {
+        node: [way.node for actions in problem.joint_actions(node) for way in problem.ways(node, actions)]
+        for node in problem.nodes
+    }
     try:
-        return [*graphlib.TopologicalSorter(successors).static_order()][::-1]
+        return [*graphlib.TopologicalSorter(followers).static_order()]
     except graphlib.CycleError as error:
         raise ValueError(
             f"an episode must never return to a node, got the cycle {error.args[1]!r:.200}; count steps in the nodes."
@@ -306,20 +300,18 @@ def best(policy: TablePolicy) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def perfect(problem: Problem) -> Mapping[Node, tuple[tuple[int, ...], float]]:
-    """Returns for each node the best actions of those who know it, and its value with them."""
-    found: dict[Node, tuple[tuple[int, ...], float]] = {}
-    for one in reversed([*_layout(problem).values()]):
-        worths = {
-            actions: sum(way.probability * (way.value + found[way.node][1]) for way in ways)
-            for actions, ways in one.joint.items()
-        }
-        found[one.node] = max(worths.items(), key=operator.itemgetter(1), default=((), 0.0))
+def perfect(problem: Problem) -> Mapping[Micro, tuple[int, float]]:
+    """Returns for each x the best action of a speaker who knows it, and the value of acting so from there on."""
+    found: dict[Micro, tuple[int, float]] = {}
+    for one, steps in _steps_of(problem).ahead.items():
+        worths = [step.share * (step.worth + found[step.after][1]) for step in steps]
+        acts = steps and steps[0].choice is not None
+        found[one] = max(enumerate(worths), key=operator.itemgetter(1)) if acts else (0, sum(worths))
     return found
 
 
-def _value(starts: Sequence[Way], values: Mapping[Node, tuple[tuple[int, ...], float]]) -> float:
-    return sum(way.probability * values[way.node][1] for way in starts)
+def _value(starts: Sequence[Way], values: Mapping[Micro, tuple[int, float]]) -> float:
+    return sum(way.probability * values[way.node, ()][1] for way in starts)
 
 
 def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
