@@ -99,8 +99,8 @@ class Job:
 
 
 def jobs(
-    names: Sequence[str] | None,
-    problems: Sequence[str] | None,
+    names: Sequence[str] | None = None,
+    problems: Sequence[str] | None = None,
     dials: Mapping[str, Any] | None = None,
     policies: Sequence[str] = ("start",),
     critic: Critic = "exact",
