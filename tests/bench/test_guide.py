@@ -81,7 +81,7 @@ def test_the_line_is_where_the_gain_of_verdicts_is_0() -> None:
         if again or ratio < 2
     ]
     page = guide.which_method([*references(), *judges], "a command").replace("\n", " ")
-    assert "as long as the judge errs at most 0.5 times as often as the policy" in page
+    assert "as long as the judge errs less than 0.95 times as often as the policy" in page
     assert f"| {MIDDLE.said} | {own:.2f} | repeated | +0.19 [" in page
     assert "| +0.10 [+0.10, +0.10] | -0.01 [-0.01, -0.01] | -0.11 [-0.11, -0.11] | 0.95 x |" in page
     assert "No judges with errors were measured." in guide.which_method(references(), "a command")
@@ -98,8 +98,11 @@ def test_the_page_has_a_table_of_fields_problems_and_headroom() -> None:
     nothing = f"**{guide.NOTHING}**"
     assert f"| a critic that learns | {nothing} | `ppo` +0.40 [+0.40, +0.40] | {nothing} |" in page
     assert 'srcset="there/fields_narrow.png"' in page
-    assert "| `vote` |  | only an outcome, or intermediate rewards: `rloo` +0.19 [+0.17, +0.21]<br>" in page
-    assert f"| `{LADDER}` | 4 decisions, 10 % | 0.41 | -0.01 [-0.03, +0.01] |" in page
+    gain, none = "+0.19 [+0.17, +0.21]", "-0.01 [-0.03, +0.01]"
+    assert (
+        f"| `vote` |  | 0.41 |{3 * f' {gain} |'} only an outcome, or intermediate rewards: `rloo` {gain}<br>" in page
+    )
+    assert f"| `{LADDER}` | 4 decisions, 10 % | 0.41 |{3 * f' {none} |'} {nothing} |" in page
     assert f"Of {len(found)} cells {len(found)} took 0.5." in page.replace("\n", " ")
     assert "<picture>" not in guide.which_method(found, "a command")
 

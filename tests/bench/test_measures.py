@@ -150,7 +150,6 @@ SMALL = {
     "key": {"horizon": 4},
     "late": {"horizon": 4},
     "verdict": {"horizon": 4},
-    "evidence": {"turns": 2},
 }
 
 

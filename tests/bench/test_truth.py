@@ -12,7 +12,6 @@ SMALL = {
     "key": {"horizon": 3},
     "vote": {"agents": 3, "lazy": 2},
     "revisit": {"length": 2, "horizon": 5},
-    "evidence": {"turns": 2},
 }
 
 

@@ -17,7 +17,7 @@ from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired
 from hf_credit.files import replaced
 from hf_credit_bench import fields
 from hf_credit_bench.cells import Cells, error_of, to_rows
-from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, MIDDLE, RUNGS, Rung
+from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS, Rung
 from hf_credit_bench.measures import STEPS, make_problem
 from hf_credit_bench.play import REFERENCES
 from hf_credit_bench.problems import PROBLEMS
@@ -180,7 +180,7 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
     """
     columns = [f"{length} decisions, {100 * success:g} % success" for length, success in FIELDS]
     rows = [[KINDS[kind], *map(_shown, row)] for kind, row in fields_of(cells).items()]
-    agreement = [[_named(rung), rung.said, str(n), f"{r:.2f}"] for rung, n, r in prediction(cells)]
+    agreement = [[Markup(code(rung.problem)), rung.said, str(n), f"{r:.2f}"] for rung, n, r in prediction(cells)]
     line, verdicts = _verdicts(cells)
     return _PAGE.read_text(encoding="utf-8").format(
         fields=table(["You have", *columns], rows) if rows else "No field was measured.",
@@ -193,8 +193,7 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
         verdicts=verdicts,
         judged=fields.JUDGED,
         tasks=_tasks(cells),
-        headroom=_headroom(cells),
-        conditions=textwrap.fill(_conditions(), 119),
+        most=fields.SURVIVORS,
         steps=textwrap.fill(_steps(cells), 119),
         agreement=table(["problem", "field", "methods", "rank correlation"], agreement),
         command=code(command),
@@ -207,50 +206,40 @@ def _shown(one: Best | str) -> str:
     return Markup(f"{code(one[0])} {signed(one[1])}")
 
 
-def _named(rung: Rung) -> Markup:
-    return Markup(code(rung.problem))
-
-
-def _others(cells: Cells) -> list[tuple[Rung, list[Mapping[str, Any]]]]:
-    """Returns the rungs beside those of the fields, also those of other runs, with their cells."""
-    known = [rung for rung in RUNGS if rung.problem != LADDER or rung.field is None]
-    new = {json.dumps([one["problem"], one["dials"]], sort_keys=True): fields.rung_of(one) for one in cells}
-    rungs = [*known, *(rung for rung in new.values() if rung not in RUNGS)]
-    return [(rung, found) for rung in rungs if (found := fields.on_rung(cells, rung))]
-
-
 def _tasks(cells: Cells) -> str:
+    """Returns what pays on each rung, also on those of other runs, beside what its references gain."""
+    own = {json.dumps([one["problem"], one["dials"]], sort_keys=True): fields.rung_of(one) for one in cells}
     rows = []
-    for rung, found in _others(cells):
+    for rung in [*RUNGS, *(rung for rung in own.values() if rung not in RUNGS)]:
+        found = fields.on_rung(cells, rung)
         kinds = {fields.kind_of(one) for one in found if one["method"] not in REFERENCES}
         paid = {kind: best_of(found, kind) for kind in KINDS if kind in kinds}
         named = [f"{KINDS[kind]}: {_shown(one)}" for kind, one in paid.items() if not isinstance(one, str)]
         closed = all(one == NOTHING for one in paid.values())
-        pays = Markup("<br>".join(named)) if named else Markup(f"**{NOTHING}**") if closed else NONE
-        rows.append([_isolates(rung.problem) or rung.problem, _named(rung), _dials(rung), pays])
-    return table(["Your task", "problem", "field", "what pays"], rows)
-
-
-def _dials(rung: Rung) -> str:
-    return rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))
-
-
-def _headroom(cells: Cells) -> str:
-    rungs = [(rung, fields.on_rung(cells, rung)) for rung in RUNGS if rung.problem == LADDER]
-    rows = []
-    for rung, found in [*rungs, *_others(cells)]:
-        base, gains = fields.areas_of(found, BASE), fields.gains(found)
-        if base is None or not gains:
-            continue
-        closed = Markup(f"**{NOTHING}**") if not fields.worth_it(found) else ""
-        shown = [signed(gains[name]) if name in gains else "" for name in (EXACT, fields.STARTS, fields.JUDGED)]
-        rows.append([_named(rung), _dials(rung), f"{np.mean(base):.2f}", *shown, closed])
-    return table(["problem", "field", code(BASE), "exact advantages", "perfect starts", "perfect verdicts", ""], rows)
+        pays = Markup("<br>".join(named) or (f"**{NOTHING}**" if closed else NONE))
+        pays = "above" if named and rung.problem == LADDER else pays
+        gains, base = fields.gains(found), fields.areas_of(found, BASE)
+        gained = [signed(gains[name]) if name in gains else "" for name in (EXACT, fields.STARTS, fields.JUDGED)]
+        where = rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))
+        if base:
+            named_so = Markup(code(rung.problem))
+            rows.append([_isolates(rung.problem), named_so, where, f"{np.mean(base):.2f}", *gained, pays])
+    header = [
+        "Your task",
+        "problem",
+        "field",
+        code(BASE),
+        "exact advantages",
+        "perfect starts",
+        "verdicts",
+        "what pays",
+    ]
+    return table(header, rows)
 
 
 def _verdicts(cells: Cells) -> tuple[str, str]:
     """Returns up to where verdicts with errors pay, in a sentence, and the table by ratios of errors."""
-    rows, limits = [], {}
+    rows, lines = [], []
     for rung in (rung for rung in RUNGS if rung.problem == LADDER):
         found, own = fields.on_rung(cells, rung), fields.own_error(rung)
         base = fields.areas_of(found, BASE)
@@ -261,49 +250,29 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
                 if base and areas and fields.worth_it(found):
                     gained[ratio] = paired_difference(areas, base)
             if len(gained) > 1:
-                paid = [*itertools.takewhile(lambda one: one[1].low > 0, gained.items())]
-                limits.setdefault(again, []).append(max((ratio for ratio, _ in paid), default=0.0))
+                lines.append(line := line_of(gained))
                 shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in (0.0, *fields.RATIOS)]
-                rows.append([rung.said, f"{own:.2f}", said, *shown, _line(gained)])
-    least = [f"{min(limits.get(again, [0.0])):g}" for again in (True, False)]
+                where = f"{line:.2g} x" if line < math.inf else f"above {max(gained):g} x"
+                rows.append([rung.said, f"{own:.2f}", said, *shown, where])
+    if not rows:
+        return "No judges with errors were measured.", ""
     sentence = (
-        f"**Verdicts pay as long as the judge errs at most {least[0]} times as often as the policy**, in every field, "
-        f"if it repeats its errors; if it draws them anew, {least[1]} times."
+        f"**Verdicts pay as long as the judge errs less than {min(lines):.2g} times as often as the policy**, whether "
+        "it draws its errors anew or repeats them."
     )
-    header = [
-        "field",
-        "the policy's errors",
-        "the judge's",
-        "none",
-        *(f"{one:g} x" for one in fields.RATIOS),
-        "the line",
-    ]
-    return sentence if limits else "No judges with errors were measured.", table(header, rows)
+    ratios = ["none", *(f"{one:g} x" for one in fields.RATIOS)]
+    return sentence, table(["field", "the policy's errors", "the judge's", *ratios, "the line"], rows)
 
 
-def _line(gained: Mapping[float, Interval]) -> str:
-    """Returns the first ratio of errors at which the gain is 0, by linear interpolation."""
+def line_of(gained: Mapping[float, Interval]) -> float:
+    """Returns the first ratio of errors at which a gain is 0, by linear interpolation; infinite if none is."""
     for (before, one), (after, two) in itertools.pairwise(gained.items()):
         if one.mean > 0 >= two.mean:
-            return f"{before + (after - before) * one.mean / (one.mean - two.mean):.2g} x"
-    return f"above {max(gained):g} x"
-
-
-def _conditions() -> str:
-    return (
-        "Critics learn from earlier updates. The judge of every tenth wrong verdict draws its errors anew, except in "
-        "`verdict` and `hack`, whose dials say how often; an oracle judges actions, not their consequences. An "
-        "auditor makes no errors. A demonstration is the walk of a perfect policy. All methods were measured at "
-        f"{MIDDLE[0]} decisions of `{LADDER}`; elsewhere of each row the {fields.SURVIVORS} that gained most there at "
-        f"{100 * MIDDLE[1]:g} %, at {fields.LONG} decisions the best one."
-    )
+            return before + (after - before) * one.mean / (one.mean - two.mean)
+    return math.inf
 
 
 def _steps(cells: Cells) -> str:
     chosen = [cell["step"] for cell in cells if cell.get("areas") and cell.get("step")]
     counts = ", ".join(f"{chosen.count(step)} took {step:g}" for step in STEPS if step in chosen)
-    return (
-        "Step sizes, the norms of an update of the parameters, follow one rule for all: from the middle one a method "
-        "takes a larger one as long as its area on two other seeds grows by more than 0.01, or a smaller one as long "
-        f"as it grows. Of {len(chosen)} cells {counts}. Nothing else bounds an update."
-    )
+    return f"Of {len(chosen)} cells {counts}."

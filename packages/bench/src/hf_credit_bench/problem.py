@@ -91,6 +91,7 @@ class Problem(Interaction[Position]):
         chance: draws the transitions; an enumeration replaces it.
         hackable: whether rewards differ from true values.
         own_errors: whether dials say how often the oracle errs.
+        start_right: the initial probability of the right action; uniform if `None`.
         hidden: the units of the network that is the policy, over the features of views; 0 for a table.
         lag: by how many updates old copies of the policy lag, those of methods and the one that plays `stale` updates.
         pace: the change of the policy's logits in each update before the first.
@@ -104,6 +105,7 @@ class Problem(Interaction[Position]):
     words = False
     hackable: bool = False
     own_errors: bool = False
+    start_right: float | None = None
     hidden: int = 0
     lag: int = 0
     pace: float = 0.0
@@ -143,8 +145,9 @@ class Problem(Interaction[Position]):
         return 2
 
     def logits(self, view: View) -> Sequence[float]:
-        """Returns the logits of the initial policy; uniform by default."""
-        return [0.0] * self.actions(view)
+        """Returns the logits of the initial policy; by default the last action has the probability `start_right`."""
+        others = self.actions(view) - 1
+        return [0.0] * others + [0.0 if self.start_right is None else logit(self.start_right, others)]
 
     def right(self, node: Node, action: int) -> float:
         """Returns the probability that an oracle judges an action right. A problem without it has no oracle."""

@@ -115,9 +115,6 @@ class Chain(Problem):
     def actions(self, view: View) -> int:
         return self.options
 
-    def logits(self, view: View) -> Sequence[float]:
-        return [0.0] * (self.options - 1) + [logit(self.start_right, self.options - 1)]
-
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, alive = node
         alive = int(alive and actions[0] == self.options - 1)
@@ -361,9 +358,6 @@ class Trap(Problem):
     isolates = "after one wrong step no reward is possible"
     first = (0, 0, 0)
 
-    def logits(self, view: View) -> Sequence[float]:
-        return [0.0, logit(self.start_right)]
-
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon and node[1] < self.needed else ()
 
@@ -405,9 +399,6 @@ class Verdict(_Alone):
 
     isolates = "an oracle judges every decision"
     own_errors = True
-
-    def logits(self, view: Any) -> Sequence[float]:
-        return [0.0, logit(self.start_right)]
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, good = node
@@ -567,4 +558,4 @@ class Rules(Problem):
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
     for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift, Rules)
-} | {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote", "tic_tac_toe", "evidence")}
+} | {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote")}
