@@ -162,7 +162,7 @@ def test_requirements_of_methods_are_those_that_they_declare() -> None:
     assert kind("reverse_curriculum") == "starts"
     assert kind("my:method") == "own"
     assert kind("verifiable_process") == "oracle"
-    assert kind("verifiable_process", oracle_error=0.1) == kind("verifiable_process", "verdict") == "judge"
+    assert kind("verifiable_process", oracle_error=0.1) == kind("verifiable_process", "hack") == "judge"
 
 
 def test_gains_are_paired_differences_of_the_references_and_the_outcome() -> None:

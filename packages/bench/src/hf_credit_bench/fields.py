@@ -9,12 +9,12 @@ references gains `LEAST` over the outcome there.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from hf_credit import methods
 from hf_credit.evaluation.statistics import Interval, paired_difference
@@ -77,12 +77,7 @@ class Rung:
     @property
     def said(self) -> str:
         """The field in words."""
-        return in_words(self.field) if self.field else ""
-
-
-def in_words(one: tuple[int, float]) -> str:
-    """Returns a field in words."""
-    return f"{one[0]} decisions, {100 * one[1]:g} %"
+        return f"{self.field[0]} decisions, {100 * self.field[1]:g} %" if self.field else ""
 
 
 def _at(problem: str, dial: str, rights: Mapping[tuple[int, float], float], **dials: Any) -> list[Rung]:
@@ -96,7 +91,6 @@ RUNGS: Sequence[Rung] = (
     *_at("key", "horizon", {MIDDLE: 0.1}),
     *_at("late", "horizon", {MIDDLE: 0.1111}, bad=0.0),
     *_at("trap", "horizon", {MIDDLE: 0.7499}, needed=8),
-    *_at("verdict", "horizon", {MIDDLE: 0.5611}),
     *_at("drift", "length", {MIDDLE: 0.866}),
     *map(Rung, ("branches", "paid", "stop", "revisit", "relay", "vote", "hack", "number_relay", "sum_vote")),
 )
@@ -117,28 +111,29 @@ def own_error(rung: Rung) -> float:
     world = make_problem(rung.problem, **rung.dials)
     truth = Truth(policy_of(world, "start"))
     wrong = total = 0.0
-    for (node, before), share in truth.reached.items():
-        if len(before) < len(speakers := world.speakers(node)):
-            for action, probability in enumerate(truth.policy.of(world.view(node, speakers[len(before)]))):
-                wrong += share * float(probability) * (1 - world.right(node, action))
-            total += share
+    for node, before in truth.action_values:
+        row = truth.policy.of(world.view(node, world.speakers(node)[len(before)]))
+        total += (share := truth.reached.get((node, before), 0.0))
+        wrong += share * sum(float(p) * (1 - world.right(node, action)) for action, p in enumerate(row))
     return wrong / total
 
 
 def kind_of(cell: Mapping[str, Any]) -> str:
     """Returns the requirement of a cell's method, a key of `KINDS`; `"own"` for methods outside the library."""
-    method = cell["method"]
-    if method in ARMS:
-        return "starts"
+    kind = _kind(cell["method"])
+    errs = kind == "oracle" and (error_of(cell) or make_problem(cell["problem"], **cell["dials"]).own_errors)
+    return "judge" if errs else kind
+
+
+@functools.lru_cache(maxsize=256)
+def _kind(method: str) -> str:
     if method not in methods.METHODS:
-        return "own"
+        return "starts" if method in ARMS else "own"
     made = methods.make(method)
     needs = [kind for name, kind in _NEEDS.items() if name in getattr(made.estimator, "needs", ())]
-    if needs:
-        errs = error_of(cell) or make_problem(cell["problem"], **cell["dials"]).own_errors
-        return "judge" if needs[0] == "oracle" and errs else needs[0]
     replays = bool(getattr(made.collector, "replaying", False))
-    return {(0, 0): "outcome", (0, 1): "critic", (1, 0): "replays", (1, 1): "both"}[replays, uses_critic(method)]
+    others = {(0, 0): "outcome", (0, 1): "critic", (1, 0): "replays", (1, 1): "both"}
+    return [*needs, others[replays, uses_critic(method)]][0]
 
 
 def on_rung(cells: Cells, rung: Rung) -> list[Mapping[str, Any]]:
@@ -178,41 +173,40 @@ def plan(known: Cells, **settings: Any) -> list[Job]:
         known: the cells so far.
         settings: further fields of `Job`.
     """
-    measured = {json.dumps([cell["method"], cell["problem"], cell["dials"]], sort_keys=True) for cell in known}
+    measured: dict[Rung, set[str]] = {}
+    for cell in known:
+        measured.setdefault(rung_of(cell), set()).add(cell["method"])
 
-    def jobs(rung: Rung, name: str, errors: Sequence[float], **more: Any) -> list[Job]:
-        made = {"method": name, "problem": rung.problem, "dials": rung.dials, **settings, **more}
-        return [Job(**{**made, **conditions(name, settings["critic"], one)}) for one in errors]
+    def jobs(rung: Rung, names: Iterable[str], errors: Iterable[float], **more: Any) -> list[Job]:
+        made = {"problem": rung.problem, "dials": rung.dials, **settings, **more}
+        pairs = itertools.product(names, errors)
+        return [Job(**{**made, "method": name, **conditions(name, settings["critic"], one)}) for name, one in pairs]
 
-    def done(rung: Rung, names: Sequence[str]) -> bool:
-        return measured >= {json.dumps([name, rung.problem, rung.dials], sort_keys=True) for name in names}
-
-    first = (BASE, EXACT, STARTS, JUDGED)
-    every = [name for name in (*ARMS, *methods.METHODS) if name not in REFERENCES]
-    found = [job for rung in RUNGS for name in first for job in jobs(rung, name, (0.0,))]
-    open_rungs = [rung for rung in RUNGS if done(rung, first) and worth_it(on_rung(known, rung))]
+    first, every = (BASE, EXACT, STARTS, JUDGED), (*ARMS, *methods.METHODS)
     middle = next(rung for rung in RUNGS if (rung.problem, rung.field) == (LADDER, MIDDLE))
-    survivors = _survivors(on_rung(known, middle)) if done(middle, every) else {}
+    survivors = _survivors(on_rung(known, middle)) if measured.get(middle, set()) >= {*every} else {}
     # What does not fit the ladder, such as methods for teams, plays where it fits.
     refused = [cell["method"] for cell in known if cell["refused"] and survivors and rung_of(cell) == middle]
-    for rung in open_rungs:
-        names = every
-        if rung.problem != LADDER or rung.field[0] != MIDDLE[0]:
+    found = [job for rung in RUNGS for job in jobs(rung, first, (0.0,))]
+    for rung in RUNGS:
+        if not (measured.get(rung, set()) >= {*first} and worth_it(on_rung(known, rung))):
+            continue
+        names: Sequence[str] = every
+        if rung.problem != LADDER or rung.field is None or rung.field[0] != MIDDLE[0]:
             most = 1 if rung.field and rung.field[0] == LONG else SURVIVORS
             names = [name for best in survivors.values() for name in best[:most]] + refused
-        errors = (0.0,) if make_problem(rung.problem, **rung.dials).own_errors else (0.0, JUDGE_ERROR)
-        found += [job for name in names for job in jobs(rung, name, errors)]
+        own_errors = make_problem(rung.problem, **rung.dials).own_errors
+        found += jobs(rung, names, (0.0,) if own_errors else (0.0, JUDGE_ERROR))
         if rung.problem == LADDER:
-            own = own_error(rung)
-            wrong = [round(ratio * own, 4) for ratio in RATIOS if ratio * own <= 0.5]
-            found += [job for again in (False, True) for job in jobs(rung, JUDGED, wrong, repeats=again)]
+            wrong = [round(ratio * own_error(rung), 4) for ratio in RATIOS if ratio * own_error(rung) <= 0.5]
+            found += [job for again in (False, True) for job in jobs(rung, (JUDGED,), wrong, repeats=again)]
     return [*{job.key: job for job in found}.values()]
 
 
 def _survivors(cells: Cells) -> dict[str, list[str]]:
     """Returns the methods of each kind, those that learned most first."""
     ranked: dict[str, list[str]] = {}
-    for cell in sorted(cells, key=lambda one: -float(np.mean(one["areas"]))):
+    for cell in sorted(cells, key=lambda one: -fmean(one["areas"])):
         if cell["method"] not in REFERENCES:
             ranked.setdefault(kind_of(cell), []).append(cell["method"])
     return ranked

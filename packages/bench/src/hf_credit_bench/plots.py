@@ -71,47 +71,35 @@ def draw(cells: Cells, folder: Path) -> list[Path]:
 
 
 def fields(cells: Cells, path: Path, width: int) -> Path:
-    """Draws a tile for each field and requirement: the method that pays and its gain, the darker the more.
+    """Draws a tile for each field, below what a user has: the method that pays and its gain, the darker the more.
 
     Args:
         cells: with learning.
         width: of the page, in pixels.
     """
-    rows, narrow = fields_of(cells), width < 600
-    figure = require_matplotlib()(
-        figsize=(width / _INCH, (0.62 if narrow else 0.5) * len(rows) + 0.6), dpi=2 * _INCH, layout="constrained"
-    )
+    from matplotlib.patches import Rectangle
+
+    rows = fields_of(cells)
+    figure = require_matplotlib()(figsize=(width / _INCH, 0.62 * len(rows) + 0.6), dpi=2 * _INCH, layout="constrained")
     axis = figure.subplots()
     for place, (kind, row) in enumerate(rows.items()):
+        axis.text(-0.48, place - 0.47, KINDS[kind], va="center", fontweight="bold")
         for column, one in enumerate(row):
-            gain = 0.0 if isinstance(one, str) else one[1].mean
-            share = min(gain / MOST, 1.0)
+            share = 0.0 if isinstance(one, str) else min(one[1].mean / MOST, 1.0)
             colour = "#d9d9d9" if one == NOTHING else (1 - 0.95 * share, 1 - 0.55 * share, 1 - 0.3 * share)
-            axis.add_patch(_tile(column, place, colour, narrow))
-            said = textwrap.fill(one, 9) if isinstance(one, str) else f"{_broken(one[0], narrow)}\n{gain:+.2f}"
+            axis.add_patch(Rectangle((column - 0.48, place - 0.32), 0.96, 0.74, facecolor=colour, edgecolor="#cccccc"))
+            name = one if isinstance(one, str) else one[0].replace("_", "_ ")
+            said = textwrap.fill(name, 14 if width < 600 else 30).replace("_ ", "_")
+            said += "" if isinstance(one, str) else f"\n{one[1].mean:+.2f}"
             ink = "white" if share > 0.6 else "#777777" if isinstance(one, str) else "black"
-            axis.text(column, place + (0.13 if narrow else 0), said, ha="center", va="center", color=ink)
-        if narrow:
-            axis.text(-0.48, place - 0.47, KINDS[kind], ha="left", va="center", fontweight="bold")
+            axis.text(column, place + 0.05, said, ha="center", va="center", color=ink)
     axis.set_xlim(-0.5, len(FIELDS) - 0.5)
-    axis.set_ylim(len(rows) - 0.45, -0.6)
-    named = [f"{length} decisions\n{100 * success:g} % success" for length, success in FIELDS]
-    axis.set_xticks(range(len(FIELDS)), [name.replace(" success", "") for name in named] if narrow else named)
+    axis.set_ylim(len(rows) - 0.5, -0.65)
+    axis.set_xticks(
+        range(len(FIELDS)), [f"{length} decisions\n{100 * success:g} % success" for length, success in FIELDS]
+    )
     axis.xaxis.tick_top()
-    axis.set_yticks(range(len(rows)), [""] * len(rows) if narrow else [textwrap.fill(KINDS[one], 30) for one in rows])
+    axis.set_yticks([])
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     return save(figure, path)
-
-
-def _tile(column: int, row: int, colour: object, narrow: bool) -> object:
-    from matplotlib.patches import Rectangle
-
-    top, height = (row - 0.34, 0.82) if narrow else (row - 0.46, 0.92)
-    return Rectangle((column - 0.48, top), 0.96, height, facecolor=colour, edgecolor="#cccccc", linewidth=0.5)
-
-
-def _broken(method: str, narrow: bool) -> str:
-    """Returns a method's name in lines of a tile's width."""
-    lines = textwrap.wrap(method.replace("_", "_ "), 14 if narrow else 24)
-    return "\n".join(line.replace("_ ", "_") for line in lines)

@@ -382,38 +382,6 @@ class Trap(Problem):
 
 
 @dataclass(frozen=True)
-class Verdict(_Alone):
-    """Three quarters of the decisions must be right, and an oracle judges each, with errors.
-
-    Args:
-        horizon: the number of decisions.
-        error: the probability of the opposite verdict, in [0, 0.5].
-        bias: the added probability that the oracle judges action 0 right.
-        start_right: the initial probability of action 1.
-    """
-
-    horizon: Steps = 8
-    error: float = 0.1
-    bias: float = 0.0
-    start_right: float = 0.4
-
-    isolates = "an oracle judges every decision"
-    own_errors = True
-
-    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        step, good = node
-        good += actions[0]
-        return [Way(1.0, (step + 1, good), float(step + 1 == self.horizon and 4 * good >= 3 * self.horizon))]
-
-    def right(self, node: Any, action: int) -> float:
-        verdict = 1 - self.error if action else self.error
-        return min(max(verdict + self.bias * (action == 0), 0.0), 1.0)
-
-    def hack(self, node: Any, action: int) -> float:
-        return 0.0
-
-
-@dataclass(frozen=True)
 class Hack(Problem):
     """Every part of a job must be done, or look done: the check that gives the reward cannot distinguish them.
 
@@ -557,5 +525,5 @@ class Rules(Problem):
 
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
-    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift, Rules)
+    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Hack, Drift, Rules)
 } | {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote")}

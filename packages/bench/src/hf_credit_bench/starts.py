@@ -16,7 +16,7 @@ from hf_credit_bench.truth import perfect
 
 GROUP = 4
 REACHED = 0.35
-"""The share of a walk's return that episodes from `depth` steps before its end must reach, to begin earlier."""
+"""The share of a walk's return that episodes from the reach must get, to begin earlier."""
 
 
 def walk(problem: Problem, row: Mapping[str, Any]) -> list[Position]:
@@ -30,32 +30,25 @@ def walk(problem: Problem, row: Mapping[str, Any]) -> list[Position]:
     return states
 
 
-@dataclass(frozen=True)
-class Reach:
-    """How many steps before the end of their walks most episodes begin."""
-
-    depth: int = 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class FromWalks:
-    """A group of episodes for each task row, from a state of its walk: any, or within the memory's reach.
+    """A group of episodes for each task row, from a state of its walk: any, or within the reach that is remembered.
 
-    With a reach h, half of the groups begin h steps before the end, a quarter between there and the end, and a quarter
-    at the first state.
+    With a reach of h steps, half of the groups begin h steps before the end, a quarter between there and the end, and
+    a quarter at the first state.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives"})
     replaying: ClassVar[bool] = True
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]], context: Any, memory: Reach | None = None) -> RolloutBatch:
+    def __call__(self, rows: Sequence[Mapping[str, Any]], context: Any, memory: int | None = None) -> RolloutBatch:
         draws = context.draws("starts")
         begun, starts = [], []
         for row in rows:
             *states, end = walk(context.interaction, row)
             depth = draws.randint(1, len(states))
             if memory is not None:
-                reach = min(memory.depth, len(states))
+                reach = min(memory, len(states))
                 depth = draws.choices([reach, reach, draws.randint(1, reach), len(states)])[0]
             state = states[-depth]
             begun.append({"depth": depth, "before": state.total, "walk": end.total - state.total})
@@ -76,14 +69,13 @@ def reverse_curriculum() -> Method:
     """
     rloo = methods.make("rloo", group_size=GROUP)
 
-    def estimator(collected: RolloutBatch, context: Any, memory: Reach) -> Credit:
+    def estimator(collected: RolloutBatch, context: Any, memory: int) -> Credit:
         seen = [
             (one.episode.outcome - one.extras["before"], one.extras["walk"])
             for one in collected.rollouts
-            if one.extras["depth"] >= memory.depth
+            if one.extras["depth"] >= memory
         ]
         reached = bool(seen) and fmean(own for own, _ in seen) >= REACHED * fmean(walks for _, walks in seen)
-        depth = memory.depth + (memory.depth + 1) // 2 if reached else memory.depth
-        return replace(rloo.estimator(collected, context, None), memory=Reach(depth))
+        return replace(rloo.estimator(collected, context, None), memory=memory + reached * (memory + 1) // 2)
 
-    return replace(rloo, name="reverse_curriculum", collector=FromWalks(), estimator=estimator, memory=Reach())
+    return replace(rloo, name="reverse_curriculum", collector=FromWalks(), estimator=estimator, memory=1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,18 +103,13 @@ class Truth:
             speaker: its index among the node's speakers.
         """
         if (node, speaker) not in self._advantages:
-            total: Any = 0.0
-            share_of: dict[tuple[int, ...], float] = {(): 1.0}
-            for known in range(speaker):
-                row = self.policy.of(self.problem.view(node, self.problem.speakers(node)[known]))
-                share_of = {
-                    (*before, action): share * float(one)
-                    for before, share in share_of.items()
-                    for action, one in enumerate(row)
-                }
-            for before, share in share_of.items():
-                total = total + share * np.array(self.action_values[node, before])
-            self._advantages[node, speaker] = total - self.values[node, ()]
+            rows = [self.policy.of(self.problem.view(node, role)) for role in self.problem.speakers(node)[:speaker]]
+            mean = sum(
+                math.prod(row[action] for row, action in zip(rows, before, strict=True))
+                * np.array(self.action_values[node, before])
+                for before in itertools.product(*(range(len(row)) for row in rows))
+            )
+            self._advantages[node, speaker] = mean - self.values[node, ()]
         return self._advantages[node, speaker]
 
     def place_of(self, decision: Decision) -> tuple[Node, int, int]:
