@@ -6,11 +6,10 @@ import itertools
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
-
-import numpy as np
 
 from hf_credit.evaluation.markdown import Markup, code, escaped, table
 from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired_difference
@@ -52,20 +51,15 @@ def write_parquet(cells: Cells, path: Path) -> None:
         parquet.write_table(pa.Table.from_pylist(to_rows(cells)), beside)
 
 
-def grouped(cells: Cells) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
-    """Returns the cells by problem, dials and policy."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
-        groups.setdefault((cell["problem"], dials, cell["policy"]), []).append(cell)
-    return groups
-
-
 def tables(cells: Cells) -> str:
     """Returns every cell in Markdown, a table per problem and policy, cheapest first."""
-    parts = ["# CreditBench\n"]
-    for (problem, dials, policy), group in grouped(cells).items():
-        parts.append(f"\n## {escaped(problem + dials)}, {escaped(policy)}\n\n{_isolates(problem)}\n")
+    parts, groups = ["# CreditBench\n"], {}
+    for cell in cells:
+        dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
+        groups.setdefault((cell["problem"] + dials, cell["policy"]), []).append(cell)
+    for (problem, policy), group in groups.items():
+        isolates = _isolates(group[0]["problem"])
+        parts.append(f"\n## {escaped(problem)}, {escaped(policy)}\n\n{isolates}\n")
         cheapest = next((one["trace"] for one in group if one["method"] == EXACT), None)
         played = [cell for cell in group if cell["refused"] is None]
         rows = [_row(one, cheapest) for one in sorted(played, key=lambda one: one["trace"] or math.inf)]
@@ -89,7 +83,7 @@ def _row(cell: Mapping[str, Any], limit: float | None) -> list[str]:
         _with_error(cell["trace"], cell["trace_error"]),
         share,
         "" if areas is None else f"{areas.mean:.3f} [{areas.low:.3f}, {areas.high:.3f}]",
-        "" if areas is None else f"{len(solved)} of {areas.n}" + (f", {np.median(solved):.0f}" if solved else ""),
+        "" if areas is None else f"{len(solved)} of {areas.n}" + (f", {median(solved):.0f}" if solved else ""),
         "unknown" if cell["seconds"] is None else f"{1000 * cell['seconds']:.1f}",
     ]
 
@@ -144,21 +138,21 @@ def fields_of(cells: Cells) -> dict[str, list[Best | str]]:
     return {kind: row for kind, row in rows.items() if any(one not in (UNKNOWN, NOTHING) for one in row)}
 
 
-def prediction(cells: Cells) -> Iterator[tuple[Rung, int, float]]:
-    """Yields for each rung the number of methods, and how well their signal per token predicts learning.
+def prediction(cells: Cells) -> list[list[str]]:
+    """Returns for each rung how well the signal per token at the start predicts learning, over methods.
 
     This is Spearman's correlation between 1 / cost along the gradient at the start and the area under J.
     """
     import pandas as pd
 
+    rows = []
     for rung in RUNGS:
-        pairs = [
-            (-one["along"], float(np.mean(one["areas"])))
-            for one in fields.on_rung(cells, rung)
-            if one["along"] and one["method"] not in REFERENCES and not error_of(one)
-        ]
+        found = [one for one in fields.on_rung(cells, rung) if one["along"] and not error_of(one)]
+        pairs = [(-one["along"], fmean(one["areas"])) for one in found if one["method"] not in REFERENCES]
         if len(pairs) > 3:
-            yield rung, len(pairs), float(pd.DataFrame(pairs).corr("spearman").iloc[0, 1])
+            rank = pd.DataFrame(pairs).corr("spearman").iloc[0, 1]
+            rows.append([Markup(code(rung.problem)), rung.said, str(len(pairs)), f"{rank:.2f}"])
+    return rows
 
 
 PICTURE = """\
@@ -180,7 +174,6 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
     """
     columns = [f"{length} decisions, {100 * success:g} % success" for length, success in FIELDS]
     rows = [[KINDS[kind], *map(_shown, row)] for kind, row in fields_of(cells).items()]
-    agreement = [[Markup(code(rung.problem)), rung.said, str(n), f"{r:.2f}"] for rung, n, r in prediction(cells)]
     line, verdicts = _verdicts(cells)
     return _PAGE.read_text(encoding="utf-8").format(
         fields=table(["You have", *columns], rows) if rows else "No field was measured.",
@@ -195,7 +188,7 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
         tasks=_tasks(cells),
         most=fields.SURVIVORS,
         steps=textwrap.fill(_steps(cells), 119),
-        agreement=table(["problem", "field", "methods", "rank correlation"], agreement),
+        agreement=table(["problem", "field", "methods", "rank correlation"], prediction(cells)),
         command=code(command),
     )
 
@@ -223,7 +216,7 @@ def _tasks(cells: Cells) -> str:
         where = rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))
         if base:
             named_so = Markup(code(rung.problem))
-            rows.append([_isolates(rung.problem), named_so, where, f"{np.mean(base):.2f}", *gained, pays])
+            rows.append([_isolates(rung.problem), named_so, where, f"{fmean(base):.2f}", *gained, pays])
     header = [
         "Your task",
         "problem",

@@ -126,13 +126,7 @@ class Chain(Problem):
 
 @dataclass(frozen=True)
 class Branches(Chain):
-    """Each of a few decisions has many actions, one of which is right.
-
-    Args:
-        options: the number of actions of a decision.
-        length: the number of decisions.
-        start_right: the initial probability that a decision is right.
-    """
+    """Each of a few decisions has many actions, one of which is right; its dials are those of `Chain`."""
 
     length: Steps = 2
     start_right: float = 0.125
@@ -436,9 +430,7 @@ class Drift(Chain):
     decision, clipped as in PPO.
 
     Args:
-        length: the number of decisions.
-        start_right: the initial probability that a decision is right.
-        options: the number of actions of a decision, one of which is right.
+        length, start_right, options: those of `Chain`.
         lag: the lag of the copy in updates.
         pace: the largest change of a logit in each update before the first.
         stale: the fraction of updates with episodes of the copy.
