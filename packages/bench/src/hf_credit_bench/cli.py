@@ -35,8 +35,7 @@ def bench(
         str, typer.Option(help="Predictions of critics: exact, noisy, taught (learned) or untaught (0).")
     ] = "taught",
     oracle_error: Annotated[
-        float,
-        typer.Option(min=0, max=0.5, help="The probability of a judge's wrong verdict, unless a dial says it."),
+        float, typer.Option(min=0, max=0.5, help="The probability of a judge's wrong verdict, unless a dial says it.")
     ] = 0.1,
     seeds: Annotated[int, typer.Option(min=0, help="Number of training runs, one per seed; 0 only scores.")] = 10,
     updates: Annotated[int, typer.Option(min=8, help="Number of updates per score.")] = 24,

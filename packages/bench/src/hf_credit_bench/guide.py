@@ -16,7 +16,7 @@ from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired
 from hf_credit.files import replaced
 from hf_credit_bench import fields
 from hf_credit_bench.cells import Cells, error_of, to_rows
-from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS, Rung
+from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS
 from hf_credit_bench.measures import STEPS, make_problem
 from hf_credit_bench.play import REFERENCES
 from hf_credit_bench.problems import PROBLEMS

@@ -283,7 +283,7 @@ class Player:
 
     def _gradient(self, collected: RolloutBatch, credit: Credit) -> tuple[Vector, list[tuple[Decision, float]]]:
         policy = self._now.policy
-        gradient = np.zeros_like(policy.probabilities)
+        gradient, totals = np.zeros_like(policy.probabilities), np.zeros(len(policy.places))
         credits = weighted(credit)
         decisions = {one.id: one for episode in collected.episodes for one in episode.decisions if one.trained}
         trained = []
@@ -294,9 +294,11 @@ class Player:
             place, action = decision.context_ids[-1], decision.action_ids[0] - self.chat.first_action
             assert decision.logprobs is not None
             ratio = float(policy.probabilities[place, action]) / math.exp(decision.logprobs[0])
-            gradient[place] += _clipped(counted, ratio) * policy.score(place, action)
+            gradient[place, action] += (part := _clipped(counted, ratio))
+            totals[place] += part
             trained.append((decision, value))
         starts = [one for one in collected.trained if not one.source] if credit.per_start else collected.episodes
+        gradient -= totals[:, None] * policy.probabilities
         return policy.pulled(gradient / max(len(starts), 1)), trained
 
 

@@ -58,12 +58,6 @@ class TablePolicy:
         """
         return np.where(np.isfinite(self.logits), gradient / np.maximum(self.probabilities, 1e-12), 0.0)
 
-    def score(self, place: int, action: int) -> Vector:
-        """Returns the gradient of log pi(a | v) with respect to the view's row of logits."""
-        gradient = -self.probabilities[place]
-        gradient[action] += 1.0
-        return gradient
-
 
 class TableChat:
     """Renders each view and each action as one token: token i is view i, and the actions follow."""

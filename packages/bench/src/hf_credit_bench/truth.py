@@ -267,10 +267,7 @@ def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TableP
         share: in (0, 1), or in (-1, 0) downwards.
     """
     start = Truth(policy).start
-    if policy.problem.hidden and share > 0:
-        end = _value(policy.problem.starts(), perfect(policy.problem))
-    else:
-        end = Truth(_climbed(policy, 400, np.sign(share))).start
+    end = best(policy) if share > 0 else Truth(_climbed(policy, 400, -1.0)).start
     target = start + abs(share) * (end - start)
     step, sign = 1.0, float(np.sign(share))
     while abs(end - start) > 1e-12:
