@@ -53,8 +53,12 @@ LEAST_GAIN = 0.01
 SETTINGS: Mapping[str, Any] = {"group_size": 4, "rollouts": 1, "whiten": False}
 """Options of all methods that have them: small groups, so that an update has several."""
 
-OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {"constrained_counterfactual": {"steps": 2, "branches": 1}}
-"""Options of single methods: the paper's eight steps of four branches a family exceed the tokens of an update."""
+OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "constrained_counterfactual": {"steps": 2, "branches": 1},
+    **{name: {"group_size": 1} for name in ("active_replay", "ppo", "reinforce_plus_plus")},
+}
+"""Options of single methods: the paper's eight steps of four branches a family exceed the tokens of an update, and who
+needs no groups has none, since they are fewer tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
