@@ -15,10 +15,6 @@ UNDRAWN = "a step that is not drawn adds nothing; a drawn one without an estimat
 SCALE = "the colours of a page, where nothing has a colour"
 EXCEPTIONS = {
     "hf_credit_bench/cells.py": {"cell.get('oracle_error') or 0.0": "a cell without it has oracles that do not err"},
-    "hf_credit_bench/truth.py": {
-        "reached.get((one.node, actions), 0.0)": UNPROBABLE,
-        "self.reached.get((node, before), 0.0)": UNPROBABLE,
-    },
     "collaborations/voting.py": {"grades.get(answer or '', 0.0)": "a ballot without an answer is wrong"},
     "credit/surrogate.py": {
         "torch.nan_to_num(policy_logprobs.to(dtype) - sampling_logprobs.to(dtype), nan=0.0)": "as in TRL, where the "

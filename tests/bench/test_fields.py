@@ -13,7 +13,8 @@ from hf_credit import methods
 from hf_credit_bench import Problem, Truth, fields, make_problem
 from hf_credit_bench.fields import BASE, EXACT, JUDGED, LADDER, MIDDLE, RUNGS, STARTS
 from hf_credit_bench.network import Network, policy_at_start
-from hf_credit_bench.problems import Rules, Trap
+from hf_credit_bench.problems import Trap
+from hf_credit_bench.rules import Rules
 from hf_credit_bench.table import TablePolicy
 
 

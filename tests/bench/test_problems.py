@@ -15,7 +15,8 @@ from hf_credit.methods.cvt import audit_of, audited, verified_success
 from hf_credit.rollouts import RolloutRequest
 from hf_credit_bench import Problem, TablePolicy, Truth, enumerated, make_method, score
 from hf_credit_bench.play import Player, bound, exact_advantage
-from hf_credit_bench.problems import Chain, Drift, Hack, Rules, Stop, Vote
+from hf_credit_bench.problems import Chain, Drift, Hack, Stop, Vote
+from hf_credit_bench.rules import Rules
 
 
 def test_the_true_value_of_a_job_is_the_work_done_and_the_reward_is_its_look() -> None:

@@ -111,10 +111,11 @@ def own_error(rung: Rung) -> float:
     world = make_problem(rung.problem, **rung.dials)
     truth = Truth(policy_of(world, "start"))
     wrong = total = 0.0
-    for node, before in truth.action_values:
-        row = truth.policy.of(world.view(node, world.speakers(node)[len(before)]))
-        total += (share := truth.reached.get((node, before), 0.0))
-        wrong += share * sum(float(p) * (1 - world.right(node, action)) for action, p in enumerate(row))
+    for (node, before), share in truth.reached.items():
+        if (node, before) in truth.action_values:
+            row = truth.policy.of(world.view(node, world.speakers(node)[len(before)]))
+            wrong += share * sum(float(p) * (1 - world.right(node, action)) for action, p in enumerate(row))
+            total += share
     return wrong / total
 
 
@@ -160,7 +161,7 @@ def gains(cells: Cells) -> dict[str, Interval]:
 
 def worth_it(cells: Cells) -> bool:
     """Returns whether something can be gained on a rung, given its cells."""
-    return max((one.mean for one in gains(cells).values()), default=0.0) >= LEAST
+    return any(one.mean >= LEAST for one in gains(cells).values())
 
 
 def plan(known: Cells, **settings: Any) -> list[Job]:
