@@ -8,7 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (ROOT / "src", *sorted((ROOT / "packages").glob("*/src")), ROOT / "evaluation", ROOT / "hub_assets")
-UNPROBABLE = "what is not in a distribution has the probability 0"
 UNJUDGED = "a score of hacks or a cost that an audit does not name is 0, by its definition"
 NO_ANSWER = "an audit of a step without an answer has none, and such a step earns nothing by it"
 UNDRAWN = "a step that is not drawn adds nothing; a drawn one without an estimate counts in contribution/unknown"
