@@ -25,7 +25,7 @@ from hf_credit_bench.measures import make_problem
 
 def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    todo = cells.jobs(["rloo", "counterfactual_grpo"], ["chain"], {"length": 2}, ("start",), seeds=0, updates=8)
+    todo = cells.jobs(["rloo", "counterfactual_grpo"], ["chain"], {"length": 2}, seeds=0, updates=8)
     first, refused = list(cells.run(todo, path, processes=1))
     assert first["refused"] is None
     assert first["trace"] > 0
@@ -48,7 +48,7 @@ def broken() -> Method:
 def test_broken_code_is_shown_with_its_traceback_costs_no_other_cell_and_is_filled_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["--problem", "chain", "--policy", "start", "--seeds", "0", "--updates", "8", "--processes", "1"]
+    asked = ["--problem", "chain", "--seeds", "0", "--updates", "8", "--processes", "1"]
     methods = ["--method", f"{__name__}:broken", "--method", "rloo"]
     for _ in range(2):
         with pytest.raises(SystemExit) as left:
@@ -73,7 +73,7 @@ def test_broken_code_is_shown_with_its_traceback_costs_no_other_cell_and_is_fill
 def test_a_method_that_cannot_be_made_is_an_error_and_no_method_that_does_not_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
 ) -> None:
-    asked = ["--problem", "chain", "--seeds", "0", "--updates", "8", "--processes", "1", "--policy", "start"]
+    asked = ["--problem", "chain", "--seeds", "0", "--updates", "8", "--processes", "1"]
     with pytest.raises(SystemExit) as left:
         main(["bench", "--method", name, *asked, "--output", str(tmp_path)])
     shown = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_commands_write_tables_a_plot_and_which_method_to_take(
 ) -> None:
     page = tmp_path / "new" / "which.md"
     chosen = ["--method", "ppo", "--method", "rloo", "--method", "exact_advantage", "--problem", "chain"]
-    small = ["--dial", "length=2", "--seeds", "2", "--updates", "8", "--policy", "start", "--processes", "2"]
+    small = ["--dial", "length=2", "--seeds", "2", "--updates", "8", "--processes", "2"]
     with pytest.raises(SystemExit) as left:
         main(["bench", *chosen, *small, "--output", str(tmp_path), "--guide", str(page)])
     assert not left.value.code
@@ -130,7 +130,6 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
         (["--dial", "horizon=many"], "horizon must be a whole number from 0 to 256, got 'many'"),
         (["--problem", "kee"], "problem must be"),
         (["--method", "rlo"], "did you mean 'rloo'"),
-        (["--policy", "best"], "policy"),
     ],
 )
 def test_impossible_arguments_are_refused_in_a_sentence(
@@ -180,7 +179,7 @@ def test_cells_of_a_table_that_do_not_fit_on_the_disk_stay_in_it(tmp_path: Path)
 
 
 def test_only_methods_that_would_notice_have_cells_with_other_critics_and_oracles() -> None:
-    asked = {"problems": ["chain"], "policies": ("start",), "critic": "taught", "oracle_error": 0.1}
+    asked = {"problems": ["chain"], "critic": "taught", "oracle_error": 0.1}
     names = ["rloo", "ppo", "verifiable_process", "outcome_reward", "exact_advantage"]
     found = {job.method: (job.critic, job.oracle_error) for job in cells.jobs(names, **asked)}
     assert found.pop("ppo") == ("taught", 0.0)
@@ -229,7 +228,7 @@ def test_ten_cells_are_read_shown_and_continued_among_ones_that_this_version_can
     good = [{**GOOD, "key": f"good {place}", "method": name} for place, name in enumerate([*METHODS][:10])]
     content = "\n".join([*bad[:7], *map(json.dumps, good), *bad[7:]]).encode() + b"\n\xff\n"
     (tmp_path / "cells.jsonl").write_bytes(content)
-    asked = ["--problem", "chain", "--dial", "length=2", "--policy", "start", "--seeds", "0", "--updates", "8"]
+    asked = ["--problem", "chain", "--dial", "length=2", "--seeds", "0", "--updates", "8"]
     with pytest.raises(SystemExit) as left:
         main(["bench", "--method", "rloo", *asked, "--critic", "exact", "--output", str(tmp_path)])
     assert not left.value.code

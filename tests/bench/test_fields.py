@@ -50,7 +50,7 @@ def enumerated(policy: TablePolicy, starts: Any) -> tuple[float, float]:
 
 
 SMALL: list[Problem] = [
-    Rules(length=5, words=3, letters=3, hidden=3, start_right=0.7, needed=0.8),
+    Rules(length=5, tasks=3, letters=3, hidden=3, start_right=0.7, needed=0.8),
     Trap(horizon=5, needed=2, absorbs=0.5, start_right=0.3),
 ]
 
@@ -78,7 +78,7 @@ def test_a_policys_own_errors_are_those_of_an_enumeration_written_apart(problem:
 
 
 def test_the_words_of_rules_are_other_ones_where_learning_is_judged_and_the_network_reads_no_word() -> None:
-    rules = Rules(length=6, words=4)
+    rules = Rules(length=6, tasks=4)
     trained, others = ({way.node[0] for way in ways} for ways in (rules.starts(), rules.held_out()))
     assert not trained & others
     words = [rules._drawn[0][word] for word in sorted(trained | others)]

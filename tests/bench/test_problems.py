@@ -140,7 +140,7 @@ def test_an_oracle_errs_as_asked_unless_a_dial_says_how_often() -> None:
 
 
 def test_an_oracle_may_repeat_its_errors_whenever_a_decision_comes_again() -> None:
-    rules = Rules(length=12, words=2)
+    rules = Rules(length=12, tasks=2)
     nodes = {node: rules.view(node, "agent") for node in rules.nodes if rules.speakers(node)}
     wrong = {}
     for node, view in nodes.items():

@@ -30,7 +30,7 @@ CELLS = Features(
         **dict.fromkeys(("credit_error", "tokens", "seconds"), _NUMBER),
         "budget": _WHOLE,
         "step": _NUMBER,
-        **dict.fromkeys(("areas", "last"), List(_NUMBER)),
+        "areas": List(_NUMBER),
         "tokens_to_90": List(_WHOLE),
     }
 )

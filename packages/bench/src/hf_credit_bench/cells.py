@@ -27,8 +27,8 @@ from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import is_code, search_here
 from hf_credit.validators import first_line, one_of
-from hf_credit_bench import measures
-from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
+from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, score
+from hf_credit_bench.network import policy_at_start
 from hf_credit_bench.play import ARMS, REFERENCES, Critic, bound
 from hf_credit_bench.problem import Problem
 from hf_credit_bench.problems import PROBLEMS
@@ -69,7 +69,6 @@ class Job:
         method: a name, that of a reference, or `"module:factory"`.
         problem: a name, or `"module:factory"`.
         options: of the method, beside `SETTINGS`.
-        policy: for the score.
         critic: the predictions of critics, for a method that has any.
         oracle_error: the probability of a wrong verdict, for a method that is credited by verdicts.
         repeats: whether a wrong verdict is the same whenever its view and action come again, or each is drawn anew.
@@ -82,7 +81,6 @@ class Job:
     problem: str
     dials: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    policy: str = "start"
     critic: Critic = "exact"
     oracle_error: float = 0.0
     repeats: bool = False
@@ -99,24 +97,24 @@ class Job:
     @property
     def named(self) -> dict[str, Any]:
         """The fields of its cell."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"} | {
+            "policy": "start"
+        }
 
 
 def jobs(
     names: Sequence[str] | None = None,
     problems: Sequence[str] | None = None,
     dials: Mapping[str, Any] | None = None,
-    policies: Sequence[str] = ("start",),
     critic: Critic = "exact",
     oracle_error: float = 0.0,
     **settings: Any,
 ) -> list[Job]:
-    """Returns the cells of methods in problems: a score at each policy, and learning from the start.
+    """Returns the cells of methods in problems: a score at the start, and learning.
 
     Args:
         names: of methods; all and the references if `None`.
         problems: all if `None`.
-        policies: from `POLICIES`.
         critic, oracle_error: as in `Job`; `"exact"` and 0 where a method would not notice.
         settings: further fields of `Job`.
 
@@ -124,8 +122,6 @@ def jobs(
         ValueError: a name is none, or a problem has no such dial or value of one.
     """
     one_of("critic", critic, get_args(Critic))
-    for policy in policies:
-        one_of("policy", policy, tuple(measures.POLICIES))
     for problem in problems or PROBLEMS:
         make_problem(problem, **dials or {})
     every = [*REFERENCES, *ARMS, *methods.METHODS] if names is None else names
@@ -135,13 +131,11 @@ def jobs(
             method=name,
             problem=problem,
             dials=dials or {},
-            policy=policy,
-            seeds=seeds if policy == "start" and name != "constant" else 0,
+            seeds=seeds if name != "constant" else 0,
             **conditions(name, critic, oracle_error),
             **settings,
         )
         for problem in problems or PROBLEMS
-        for policy in policies
         for name in every
     ]
 
@@ -242,7 +236,7 @@ def check_cell(cell: Any) -> dict[str, Any]:
         one_of("the method of a cell", cell["method"], (*REFERENCES, *ARMS, *methods.METHODS))
     if not is_code(cell["problem"]):
         make_problem(cell["problem"], **cell["dials"])
-    one_of("the policy of a cell", cell["policy"], tuple(measures.POLICIES))
+    one_of("the policy of a cell", cell["policy"], ("start",))
     one_of("the critic of a cell", cell["critic"], get_args(Critic))
     for name in types_of(Score):
         check(name, cell.get(name), float | None, sender="a cell")
@@ -294,13 +288,11 @@ def fill(job: Job) -> dict[str, Any]:
         cell |= {"instances": instances, **vars(_score(job, instances, job.updates))}
         if job.seeds:
             result = learned(job, range(job.seeds), instances)
-            gain = result.end - result.start
-            good = result.start + 0.9 * gain
+            good = result.start + 0.9 * (result.end - result.start)
             cell |= {
                 "budget": result.budget,
                 "step": result.step,
                 "areas": result.areas(),
-                "last": [(one[-1][1] - result.start) / gain for one in result.curves],
                 "tokens_to_90": [next((spent for spent, j in one if j >= good), None) for one in result.curves],
             }
     except Exception:
@@ -311,7 +303,7 @@ def fill(job: Job) -> dict[str, Any]:
 
 
 def _score(job: Job, instances: int, updates: int) -> Score:
-    policy, sizes = _policy(_problem(job), job.policy), {"updates": updates, "instances": instances}
+    policy, sizes = _policy(_problem(job)), {"updates": updates, "instances": instances}
     return score(_method(job), policy.problem, policy=policy, critic=job.critic, **sizes)
 
 
@@ -337,13 +329,13 @@ def _made(problem: str, dials: str) -> Problem:
     return make_problem(problem, **json.loads(dials))
 
 
-_policy = lru_cache(maxsize=8)(policy_of)
+_policy = lru_cache(maxsize=8)(policy_at_start)
 
 
 @lru_cache(maxsize=64)
 def _ends(problem: Problem) -> tuple[float, float, float]:
     """Returns J at the start and its maximum, and the tokens of an episode at the start."""
-    policy = _policy(problem, "start")
+    policy = _policy(problem)
     truth = Truth(policy)
     tokens = sum(share for (node, before), share in truth.reached.items() if len(before) < len(problem.speakers(node)))
     return truth.judged, best(policy), tokens
@@ -381,7 +373,7 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
     """Trains a job's method in its problem.
 
     Args:
-        job: with the policy `"start"`.
+        job: of a cell.
         instances: task rows of an update; those of `instances_of` if `None`.
 
     The step size is found from the middle of the job's `steps`: upwards as long as the area on two other seeds grows

@@ -27,10 +27,6 @@ def bench(
     dial: Annotated[
         list[str] | None, typer.Option(help="A parameter of the problem, such as horizon=32; repeatable.")
     ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="The policy to score with: start, half, solved or adversarial; repeatable; default: start."),
-    ] = None,
     critic: Annotated[
         str, typer.Option(help="Predictions of critics: exact, noisy, taught (learned) or untaught (0).")
     ] = "taught",
@@ -60,13 +56,16 @@ def bench(
       hf-credit bench --method my_package:my_method --method ppo --problem chain
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
+    from hf_credit.evaluation.plots import require_matplotlib
+    from hf_credit.evaluation.statistics import mean_with_interval
     from hf_credit_bench import cells, fields
-    from hf_credit_bench.plots import require_libraries, write_pages
+    from hf_credit_bench.plots import write_pages
 
-    dials, full = parse_options(dial), not (method or problem or dial or policy)
+    dials, full = parse_options(dial), not (method or problem or dial)
     settings: dict[str, Any] = {"critic": critic, "seeds": seeds, "updates": updates}
     if pages := seeds > 1:
-        require_libraries()  # before the work
+        require_matplotlib()  # before the work
+        mean_with_interval([0.0, 1.0])
     elif guide is not None or full:
         raise ValueError(f"a guide needs at least 2 seeds, got {seeds}; raise --seeds, or name methods and problems.")
     done, failed = cells.take_up(output), []
@@ -76,14 +75,14 @@ def bench(
         if full:
             return fields.plan(known, **settings)
         named = {"oracle_error": oracle_error, **settings}
-        return cells.jobs(method or None, problem or None, dials, policy or ("start",), **named)
+        return cells.jobs(method or None, problem or None, dials, **named)
 
     with Progress() as progress:
         while waiting := [job for job in todo() if job.key not in done]:
             task = progress.task("cells", len(waiting))
             for cell in cells.run(waiting, output / cells.LINES, processes):
                 task.advance(note=f"{cell['method']} in {cell['problem']}")
-                done[cell["key"]] = cell
+                done[cell["key"]] = dict(cell)
                 failed += [cell] if cell["failed"] else []
     for cell in failed:
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)

@@ -19,7 +19,8 @@ from typing import Any
 from hf_credit import methods
 from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit_bench.cells import Cells, Job, conditions, error_of, uses_critic
-from hf_credit_bench.measures import make_problem, policy_of
+from hf_credit_bench.measures import make_problem
+from hf_credit_bench.network import policy_at_start
 from hf_credit_bench.play import ARMS, REFERENCES
 from hf_credit_bench.truth import Truth
 
@@ -64,11 +65,7 @@ _NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team", "answer
 
 @dataclass(frozen=True)
 class Rung:
-    """A problem with its dials.
-
-    Attributes:
-        field: decisions and success at the start; `None` where the problem has its own.
-    """
+    """A problem with its dials, and the field that they belong to, if it is one of `FIELDS`."""
 
     problem: str
     dials: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -109,7 +106,7 @@ def rung_of(cell: Mapping[str, Any]) -> Rung:
 def own_error(rung: Rung) -> float:
     """Returns the share of the initial policy's decisions that an oracle without errors judges wrong."""
     world = make_problem(rung.problem, **rung.dials)
-    truth = Truth(policy_of(world, "start"))
+    truth = Truth(policy_at_start(world))
     wrong = total = 0.0
     for (node, before), share in truth.reached.items():
         if (node, before) in truth.action_values:
@@ -149,11 +146,7 @@ def areas_of(cells: Cells, method: str, error: float = 0.0, repeats: bool = Fals
 
 
 def gains(cells: Cells) -> dict[str, Interval]:
-    """Returns what each reference that was trained on a rung gains there over the outcome.
-
-    Args:
-        cells: of one rung.
-    """
+    """Returns what each reference gains over the outcome, given the cells of a rung."""
     base = areas_of(cells, BASE)
     found = {name: areas_of(cells, name) for name in (EXACT, STARTS, JUDGED)}
     return {name: paired_difference(own, base) for name, own in found.items() if own and base}

@@ -52,14 +52,14 @@ def write_parquet(cells: Cells, path: Path) -> None:
 
 
 def tables(cells: Cells) -> str:
-    """Returns every cell in Markdown, a table per problem and policy, cheapest first."""
-    parts, groups = ["# CreditBench\n"], {}
+    """Returns every cell in Markdown, a table per problem, cheapest first."""
+    parts = ["# CreditBench\n"]
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
         dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
-        groups.setdefault((cell["problem"] + dials, cell["policy"]), []).append(cell)
-    for (problem, policy), group in groups.items():
-        isolates = _isolates(group[0]["problem"])
-        parts.append(f"\n## {escaped(problem)}, {escaped(policy)}\n\n{isolates}\n")
+        groups.setdefault(cell["problem"] + dials, []).append(cell)
+    for problem, group in groups.items():
+        parts.append(f"\n## {escaped(problem)}\n\n{_isolates(group[0]['problem'])}\n")
         cheapest = next((one["trace"] for one in group if one["method"] == EXACT), None)
         played = [cell for cell in group if cell["refused"] is None]
         rows = [_row(one, cheapest) for one in sorted(played, key=lambda one: one["trace"] or math.inf)]
@@ -209,8 +209,8 @@ def _tasks(cells: Cells) -> str:
         paid = {kind: best_of(found, kind) for kind in KINDS if kind in kinds}
         named = [f"{KINDS[kind]}: {_shown(one)}" for kind, one in paid.items() if not isinstance(one, str)]
         closed = all(one == NOTHING for one in paid.values())
-        pays = Markup("<br>".join(named) or (f"**{NOTHING}**" if closed else NONE))
-        pays = "above" if named and rung.problem == LADDER else pays
+        said = "above" if named and rung.problem == LADDER else "<br>".join(named)
+        pays = Markup(said or (f"**{NOTHING}**" if closed else NONE))
         gains, base = fields.gains(found), fields.areas_of(found, BASE)
         gained = [signed(gains[name]) if name in gains else "" for name in (EXACT, fields.STARTS, fields.JUDGED)]
         where = rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))

@@ -16,16 +16,13 @@ from hf_credit.environments.randomness import derive
 from hf_credit.methods import Method
 from hf_credit.options import check_options
 from hf_credit.registry import find, refuse_options
-from hf_credit.validators import one_of, whole_number
+from hf_credit.validators import whole_number
 from hf_credit_bench.network import policy_at_start
 from hf_credit_bench.play import ARMS, REFERENCES, Critic, Player, Update, Ways
 from hf_credit_bench.problem import Problem
 from hf_credit_bench.problems import PROBLEMS
 from hf_credit_bench.table import TablePolicy, Vector
-from hf_credit_bench.truth import Truth, solved
-
-POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
-"""The fraction of the possible gain in J that each policy has made, or of the possible loss."""
+from hf_credit_bench.truth import Truth
 
 STEPS = (0.005, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0)
 """The norms of an update of the parameters, of which each method uses the one that is best on other seeds."""
@@ -86,19 +83,11 @@ def make_problem(problem: str | Problem, **dials: Any) -> Problem:
     return made
 
 
-def policy_of(problem: Problem, name: str) -> TablePolicy:
-    """Returns one of `POLICIES`."""
-    one_of("policy", name, tuple(POLICIES))
-    share = POLICIES[name]
-    start = policy_at_start(problem)
-    return start if share is None else solved(start, share)
-
-
 def score(
     method: str | Method,
     problem: str | Problem,
     *,
-    policy: str | TablePolicy = "start",
+    policy: TablePolicy | None = None,
     critic: Critic = "exact",
     updates: int = 200,
     instances: int = 4,
@@ -109,7 +98,7 @@ def score(
     Args:
         method: a value, a name, the name of a reference, or `"module:factory"`.
         problem: a value, a name, or `"module:factory"`.
-        policy: one of `POLICIES`, or a table.
+        policy: the problem's initial one if `None`.
         critic: the predictions of critics, if the method has any.
         updates: the number of updates, at least 8.
         instances: task rows of an update.
@@ -118,7 +107,8 @@ def score(
         ValueError: the method does not fit the problem, or an argument is out of range.
     """
     whole_number("updates", updates, 8)
-    world, table = _at(problem, policy)
+    world = make_problem(problem)
+    table = policy or policy_at_start(world)
     player = Player(make_method(method), world, table, critic, instances, seed)
     begun = time.process_time()
     played = [player.update() for _ in range(updates)]
@@ -129,7 +119,7 @@ def enumerated(
     method: str | Method,
     problem: str | Problem,
     *,
-    policy: str | TablePolicy = "start",
+    policy: TablePolicy | None = None,
     critic: Critic = "exact",
     instances: int = 1,
     most: int = 100_000,
@@ -143,17 +133,13 @@ def enumerated(
     Raises:
         ValueError: more plays are needed, or the method draws values that cannot be enumerated.
     """
-    world, table = _at(problem, policy)
+    world = make_problem(problem)
+    table = policy or policy_at_start(world)
     made, ways, truth = make_method(method), Ways(most), Truth(table)
     begun = time.process_time()
     played = list(ways.all(lambda: Player(made, world, table, critic, instances, ways=ways, truth=truth).update()))
     shares = np.array([share for share, _ in played])
     return _measured(truth, [update for _, update in played], shares, time.process_time() - begun)
-
-
-def _at(problem: str | Problem, policy: str | TablePolicy) -> tuple[Problem, TablePolicy]:
-    world = make_problem(problem)
-    return world, policy_of(world, policy) if isinstance(policy, str) else policy
 
 
 def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, seconds: float) -> Score:

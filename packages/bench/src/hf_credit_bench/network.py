@@ -48,10 +48,6 @@ class Network(TablePolicy):
         back = (gradient @ self.second[: hidden.shape[1]].T) * (1 - hidden**2)
         return np.concatenate([(self.features.T @ back).ravel(), (inputs.T @ gradient).ravel()])
 
-    def ascent(self, gradient: Vector) -> Vector:
-        """Returns the plain gradient with respect to the parameters."""
-        return self.pulled(gradient)
-
 
 @functools.lru_cache(maxsize=8)
 def _features(problem: Problem) -> Vector:

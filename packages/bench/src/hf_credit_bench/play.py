@@ -348,19 +348,14 @@ def exact_advantage() -> Method:
     return Method(name="exact_advantage", collector=Single(), estimator=_advantages)
 
 
-def constant() -> Method:
-    """The same credit for all decisions, which has no signal."""
-    return Method(name="constant", collector=Single(), estimator=_ones)
-
-
-REFERENCES: Mapping[str, Callable[[], Method]] = {
+REFERENCES: dict[str, Callable[[], Method]] = {
     "exact_advantage": exact_advantage,
     "perfect_starts": perfect_starts,
-    "constant": constant,
+    "constant": partial(Method, name="constant", collector=Single(), estimator=_ones),
 }
 """What no method can know, or that has no signal."""
 
-ARMS: Mapping[str, Callable[[], Method]] = {"reverse_curriculum": reverse_curriculum}
+ARMS: dict[str, Callable[[], Method]] = {"reverse_curriculum": reverse_curriculum}
 """Ways to begin episodes, as methods of the bench."""
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_credit.evaluation.plots import require_matplotlib, save
-from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.files import write
 from hf_credit_bench import cells as written
 from hf_credit_bench.cells import LINES, Cells, Job
@@ -23,12 +22,6 @@ WIDTHS = {"": 1000, "_narrow": 390}
 
 MOST = 0.4
 """The gain with the darkest colour."""
-
-
-def require_libraries() -> None:
-    """Raises an `ImportError` if a library that pages need is missing."""
-    require_matplotlib()
-    mean_with_interval([0.0, 1.0])
 
 
 def write_pages(folder: Path, jobs: Sequence[Job], command: str | None, page: Path | None = None) -> str:

@@ -33,7 +33,6 @@ class Key(_Alone):
     Args:
         horizon: the number of decisions, at least 2.
         noise: the standard deviation of the sum of random rewards.
-        start_right: the initial probability that the first decision is right.
     """
 
     horizon: Steps = 8
@@ -63,7 +62,6 @@ class Late(Problem):
     Args:
         horizon: the number of decisions.
         good, bad: the two probabilities.
-        start_right: the initial probability that the last decision is right.
     """
 
     horizon: Steps = 8
@@ -96,7 +94,6 @@ class Chain(Problem):
 
     Args:
         length: the number of decisions.
-        start_right: the initial probability that a decision is right.
         options: the number of actions of a decision, one of which is right.
     """
 
@@ -135,27 +132,22 @@ class Branches(Chain):
 
 @dataclass(frozen=True)
 class Paid(_Alone):
-    """Every decision has an immediate random reward; the reward of the first may mislead.
+    """Every decision has an immediate random reward.
 
     Args:
         horizon: the number of decisions.
         good, bad: the probabilities of reward 1 after a right and a wrong decision.
-        bait: the immediate extra reward of the wrong first decision, which costs twice as much at the end.
     """
 
     horizon: Steps = 8
     good: float = 0.5
     bad: float = 0.3
-    bait: float = 0.0
 
     isolates = "intermediate rewards"
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        step, taken = node
-        taken = int(not actions[0]) if step == 0 and self.bait else taken
-        extra = self.bait * taken * ((step == 0) - 2 * (step == self.horizon - 1))
-        paid = self.good if actions[0] else self.bad
-        return [Way(1 - paid, (step + 1, taken), extra), Way(paid, (step + 1, taken), 1.0 + extra)]
+        paid, after = self.good if actions[0] else self.bad, (node[0] + 1, 0)
+        return [Way(1 - paid, after), Way(paid, after, 1.0)]
 
     def right(self, node: Any, action: int) -> float:
         return float(action)
@@ -338,7 +330,6 @@ class Trap(Problem):
         needed: how many right questions solve the task.
         absorbs: the probability that a wrong question traps.
         blind: whether the view hides the trap, and has only the number of right questions.
-        start_right: the initial probability of a right question.
     """
 
     horizon: Steps = 8

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hf_credit.environments.randomness import stream
-from hf_credit_bench.problem import Problem, View, Way, logit
+from hf_credit_bench.problem import Problem, Way, logit
 from hf_credit_bench.problems import AGENT, Steps
 
 
@@ -26,7 +26,7 @@ class Rules(Problem):
         length: the number of decisions, one at each letter.
         start_right: the probability of a right decision that the initial network is fitted to.
         needed: the share of decisions that must be right.
-        words: how many are played from, and how many are held out.
+        tasks: how many words are played from, and how many are held out.
         letters: of the alphabet.
         hidden: the network's hidden units.
     """
@@ -34,7 +34,7 @@ class Rules(Problem):
     length: Steps = 8
     start_right: float = 0.75
     needed: float = 0.9
-    words: Steps = 16
+    tasks: Steps = 16
     letters: Steps = 4
     hidden: Steps = 16
 
@@ -45,18 +45,18 @@ class Rules(Problem):
         draws = stream(0, "rules", self.letters)
         pairs = itertools.product(range(self.letters + 1), range(self.letters))  # the first letter has none before it
         rule = {pair: draws.randrange(2) for pair in pairs}
-        return [[draws.randrange(self.letters) for _ in range(self.length)] for _ in range(2 * self.words)], rule
+        return [[draws.randrange(self.letters) for _ in range(self.length)] for _ in range(2 * self.tasks)], rule
 
     def starts(self) -> Sequence[Way]:
-        return [Way(1 / self.words, (word, 0, 0)) for word in range(self.words)]
+        return [Way(1 / self.tasks, (word, 0, 0)) for word in range(self.tasks)]
 
     def held_out(self) -> Sequence[Way]:
-        return [Way(1 / self.words, (word, 0, 0)) for word in range(self.words, 2 * self.words)]
+        return [Way(1 / self.tasks, (word, 0, 0)) for word in range(self.tasks, 2 * self.tasks)]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[1] < self.length else ()
 
-    def view(self, node: Any, speaker: str) -> View:
+    def view(self, node: Any, speaker: str) -> tuple[int, int, int]:
         word, place, _ = node
         letters = self._drawn[0][word]
         return letters[place - 1] if place else self.letters, letters[place], place
@@ -77,7 +77,8 @@ class Rules(Problem):
         return [Way(1.0, (word, place + 1, errors), float(place + 1 == self.length and errors <= allowed))]
 
     def _right(self, node: Any) -> int:
-        return self._drawn[1][self.view(node, "agent")[:2]]
+        before, letter, _ = self.view(node, "agent")
+        return self._drawn[1][before, letter]
 
     def right(self, node: Any, action: int) -> float:
         return float(action == self._right(node))

@@ -50,14 +50,6 @@ class TablePolicy:
         """Returns the gradient with respect to the parameters of a gradient with respect to the logits."""
         return gradient
 
-    def ascent(self, gradient: Vector) -> Vector:
-        """Returns the natural gradient, which moves each logit by its advantage (Kakade 2002).
-
-        Args:
-            gradient: of J with respect to the logits.
-        """
-        return np.where(np.isfinite(self.logits), gradient / np.maximum(self.probabilities, 1e-12), 0.0)
-
 
 class TableChat:
     """Renders each view and each action as one token: token i is view i, and the actions follow."""

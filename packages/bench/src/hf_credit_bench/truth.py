@@ -20,8 +20,6 @@ from hf_credit_bench.table import TablePolicy, Vector
 Micro = tuple[Node, tuple[int, ...]]
 """A node, and the actions of its first speakers, where several act simultaneously and are taken in order."""
 
-Places = NDArray[np.intp]
-
 
 class Truth:
     """The exact values of a policy in a problem.
@@ -92,8 +90,8 @@ class Truth:
         steps = self._steps
         ahead = self._values[steps.after] - self._values[steps.before]
         parts = self._weights * self._reached[steps.before] * ahead
-        gradient = np.bincount(steps.choices, parts, self.policy.probabilities.size + 1)  # the last is no choice
-        return gradient[:-1].reshape(self.policy.probabilities.shape)
+        gradient = np.bincount(steps.choices, parts, self.policy.probabilities.size + 1).astype(np.float64)
+        return gradient[:-1].reshape(self.policy.probabilities.shape)  # the last is no choice
 
     def advantages(self, node: Node, speaker: int) -> Vector:
         """Returns A(s, a) of each action of a speaker, with the policy's actions for the other speakers.
@@ -198,7 +196,7 @@ class _Steps:
         for one, steps in self.ahead.items():
             heights[one] = 1 + max((heights[step.after] for step in steps), default=-1)
             of_height.setdefault(heights[one], []).append(one)
-        self.levels: list[tuple[slice, Places, Places]] = []
+        self.levels: list[tuple[slice, NDArray[np.intp], NDArray[np.intp]]] = []
         every: list[_Step] = []
         before: list[int] = []
         for _, level in sorted(of_height.items())[1:]:  # without the ends
@@ -256,39 +254,21 @@ def _from_the_end(problem: Problem) -> Sequence[Node]:
         ) from None
 
 
-def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TablePolicy:
-    """Returns the policy after natural gradient steps up, or down, to a given fraction of the way in J.
-
-    A logit of a table moves by its advantage, summed over the visits to its view, so the path depends on no step size;
-    a network moves along the gradient. Upwards the share is a fraction of the possible gain in J, downwards of the
-    possible loss.
-
-    Args:
-        share: in (0, 1), or in (-1, 0) downwards.
-    """
-    start = Truth(policy).start
-    end = best(policy) if share > 0 else Truth(_climbed(policy, 400, -1.0)).start
-    target = start + abs(share) * (end - start)
-    step, sign = 1.0, float(np.sign(share))
-    while abs(end - start) > 1e-12:
-        truth = Truth(policy)
-        if abs(truth.start - target) <= tolerance * abs(end - start):
-            break
-        ahead = policy.moved(sign * step * natural_direction(truth))
-        if sign * (Truth(ahead).start - target) <= tolerance * abs(end - start):
-            policy = ahead
-        else:
-            step /= 2
-    return policy
-
-
 def best(policy: TablePolicy) -> float:
     """Returns the largest value by which learning is judged: for a table J at the end of the natural gradient's path
     up, for a network that of perfect actions, since its views tell the tasks apart."""
     problem = policy.problem
     if problem.hidden:
-        return _value(problem.held_out() or problem.starts(), perfect(problem))
-    return Truth(_climbed(policy, 400, 1.0)).start
+        known, ways = perfect(problem), problem.held_out() or problem.starts()
+        return sum(way.probability * known[way.node, ()][1] for way in ways)
+    reached = -math.inf
+    for _ in range(400):
+        truth = Truth(policy)
+        if truth.start <= reached + 1e-7:
+            break
+        reached = truth.start
+        policy = policy.moved(natural_direction(truth))
+    return reached
 
 
 @functools.lru_cache(maxsize=64)
@@ -302,23 +282,10 @@ def perfect(problem: Problem) -> Mapping[Micro, tuple[int, float]]:
     return found
 
 
-def _value(starts: Sequence[Way], values: Mapping[Micro, tuple[int, float]]) -> float:
-    return sum(way.probability * values[way.node, ()][1] for way in starts)
-
-
-def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
-    reached = -math.inf
-    for _ in range(steps):
-        truth = Truth(policy)
-        if sign * truth.start <= reached + 1e-7:
-            break
-        reached = sign * truth.start
-        policy = policy.moved(sign * natural_direction(truth))
-    return policy
-
-
 def natural_direction(truth: Truth) -> Vector:
-    """Returns the direction of a policy's `ascent`, scaled so that the largest change of a parameter is 1."""
-    direction = truth.policy.ascent(truth.gradient)
+    """Returns the natural gradient of a table, which moves each logit by its advantage (Kakade 2002), with a largest
+    change of 1."""
+    shares = np.maximum(truth.policy.probabilities, 1e-12)
+    direction = np.where(np.isfinite(truth.policy.logits), truth.gradient / shares, 0.0)
     longest = np.abs(direction).max()
     return direction / longest if longest else direction
