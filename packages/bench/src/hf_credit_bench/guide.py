@@ -208,9 +208,9 @@ def _tasks(cells: Cells) -> str:
         kinds = {fields.kind_of(one) for one in found if one["method"] not in REFERENCES}
         paid = {kind: best_of(found, kind) for kind in KINDS if kind in kinds}
         named = [f"{KINDS[kind]}: {_shown(one)}" for kind, one in paid.items() if not isinstance(one, str)]
-        closed = all(one == NOTHING for one in paid.values())
+        others = [one for one in (NONE, UNKNOWN, NOTHING) if one in paid.values()]
         said = "above" if named and rung.problem == LADDER else "<br>".join(named)
-        pays = Markup(said or (f"**{NOTHING}**" if closed else NONE))
+        pays = Markup(said or "".join(f"**{one}**" for one in others[:1]))
         gains, base = fields.gains(found), fields.areas_of(found, BASE)
         gained = [signed(gains[name]) if name in gains else "" for name in (EXACT, fields.STARTS, fields.JUDGED)]
         where = rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))
