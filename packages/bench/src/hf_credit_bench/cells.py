@@ -57,7 +57,7 @@ OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "constrained_counterfactual": {"steps": 2, "branches": 1},
     **{name: {"group_size": 1} for name in ("active_replay", "ppo", "reinforce_plus_plus")},
 }
-"""Options of single methods: replays that fit into an update, and no groups for who needs none: they are fewer tasks."""
+"""Options of single methods: replays that fit into an update, and no groups for who needs none, as they cost tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ from hf_credit_bench.truth import Truth
 FIELDS = ((4, 0.1), (16, 0.1), (64, 0.1), (16, 0.01), (16, 0.001))
 """Decisions of an episode, and success at the start."""
 
-LADDER = "rules"
-"""The problem of the fields: its policy shares parameters, and it is judged by held-out tasks."""
+LADDER, TABLE = "rules", "chain"
+"""The problem of the fields, whose policy shares parameters and is judged by held-out tasks; and one for a table."""
 
 MIDDLE, LONG = FIELDS[1], 64
 
@@ -84,7 +84,7 @@ def _at(problem: str, dial: str, rights: Mapping[tuple[int, float], float], **di
 RUNGS: Sequence[Rung] = (
     *_at(LADDER, "length", {(4, 0.1): 0.5698, (16, 0.1): 0.8026, (16, 0.01): 0.6646, (16, 0.001): 0.5547}),
     *_at(LADDER, "length", {(64, 0.1): 0.8647}),
-    *_at("chain", "length", {(4, 0.1): 0.5623, (16, 0.1): 0.866, (16, 0.01): 0.7499}),
+    *_at(TABLE, "length", {(4, 0.1): 0.5623, (16, 0.1): 0.866, (16, 0.01): 0.7499}),
     *_at("key", "horizon", {MIDDLE: 0.1}),
     *_at("late", "horizon", {MIDDLE: 0.1111}, bad=0.0),
     *_at("trap", "horizon", {MIDDLE: 0.7499}, needed=8),
@@ -161,7 +161,7 @@ def plan(known: Cells, **settings: Any) -> list[Job]:
     """Returns the cells of a full run, as far as the known ones tell: the others depend on them.
 
     First come the references and the outcome on every rung. Rungs with something to gain get the other methods, those
-    of `LADDER` also judges whose errors are multiples of the policy's own.
+    of `LADDER` and `TABLE` also judges whose errors are multiples of the policy's own.
 
     Args:
         known: the cells so far.
@@ -191,7 +191,7 @@ def plan(known: Cells, **settings: Any) -> list[Job]:
             names = [name for best in survivors.values() for name in best[:most]] + refused
         own_errors = make_problem(rung.problem, **rung.dials).own_errors
         found += jobs(rung, names, (0.0,) if own_errors else (0.0, JUDGE_ERROR))
-        if rung.problem == LADDER:
+        if rung.problem in (LADDER, TABLE):
             wrong = [round(ratio * own_error(rung), 4) for ratio in RATIOS if ratio * own_error(rung) <= 0.5]
             found += [job for again in (False, True) for job in jobs(rung, (JUDGED,), wrong, repeats=again)]
     return [*{job.key: job for job in found}.values()]

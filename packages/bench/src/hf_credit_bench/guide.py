@@ -16,7 +16,7 @@ from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired
 from hf_credit.files import replaced
 from hf_credit_bench import fields
 from hf_credit_bench.cells import Cells, error_of, to_rows
-from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS
+from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS, TABLE
 from hf_credit_bench.measures import STEPS, make_problem
 from hf_credit_bench.play import REFERENCES
 from hf_credit_bench.problems import PROBLEMS
@@ -233,7 +233,7 @@ def _tasks(cells: Cells) -> str:
 def _verdicts(cells: Cells) -> tuple[str, str]:
     """Returns up to where verdicts with errors pay, in a sentence, and the table by ratios of errors."""
     rows, lines = [], []
-    for rung in (rung for rung in RUNGS if rung.problem == LADDER):
+    for rung in (rung for rung in RUNGS if rung.problem in (LADDER, TABLE)):
         found, own = fields.on_rung(cells, rung), fields.own_error(rung)
         base = fields.areas_of(found, BASE)
         for again, said in ((False, "drawn anew"), (True, "repeated")):
@@ -246,7 +246,7 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
                 lines.append(line := line_of(gained))
                 shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in (0.0, *fields.RATIOS)]
                 where = f"{line:.2g} x" if line < math.inf else f"above {max(gained):g} x"
-                rows.append([rung.said, f"{own:.2f}", said, *shown, where])
+                rows.append([Markup(code(rung.problem)), rung.said, f"{own:.2f}", said, *shown, where])
     if not rows:
         return "No judges with errors were measured.", ""
     sentence = (
@@ -254,7 +254,7 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
         "it draws its errors anew or repeats them."
     )
     ratios = ["none", *(f"{one:g} x" for one in fields.RATIOS)]
-    return sentence, table(["field", "the policy's errors", "the judge's", *ratios, "the line"], rows)
+    return sentence, table(["problem", "field", "the policy's errors", "the judge's", *ratios, "the line"], rows)
 
 
 def line_of(gained: Mapping[float, Interval]) -> float:
