@@ -82,6 +82,7 @@ def test_the_line_is_where_the_gain_of_verdicts_is_0() -> None:
     ]
     page = guide.which_method([*references(), *judges], "a command").replace("\n", " ")
     assert "as long as the judge errs less than 0.95 times as often as the policy" in page
+    assert "In a table the line" not in page
     assert f"| `{LADDER}` | {MIDDLE.said} | {own:.2f} | repeated | +0.19 [" in page
     assert "| +0.10 [+0.10, +0.10] | -0.01 [-0.01, -0.01] | -0.11 [-0.11, -0.11] | 0.95 x |" in page
     assert "No judges with errors were measured." in guide.which_method(references(), "a command")

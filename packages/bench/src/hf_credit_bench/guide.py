@@ -232,7 +232,8 @@ def _tasks(cells: Cells) -> str:
 
 def _verdicts(cells: Cells) -> tuple[str, str]:
     """Returns up to where verdicts with errors pay, in a sentence, and the table by ratios of errors."""
-    rows, lines = [], []
+    rows = []
+    lines: dict[str, list[float]] = {}
     for rung in (rung for rung in RUNGS if rung.problem in (LADDER, TABLE)):
         found, own = fields.on_rung(cells, rung), fields.own_error(rung)
         base = fields.areas_of(found, BASE)
@@ -243,16 +244,19 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
                 if base and areas and fields.worth_it(found):
                     gained[ratio] = paired_difference(areas, base)
             if len(gained) > 1:
-                lines.append(line := line_of(gained))
+                lines.setdefault(rung.problem, []).append(line := line_of(gained))
                 shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in (0.0, *fields.RATIOS)]
                 where = f"{line:.2g} x" if line < math.inf else f"above {max(gained):g} x"
                 rows.append([Markup(code(rung.problem)), rung.said, f"{own:.2f}", said, *shown, where])
-    if not rows:
+    if LADDER not in lines:
         return "No judges with errors were measured.", ""
     sentence = (
-        f"**Verdicts pay as long as the judge errs less than {min(lines):.2g} times as often as the policy**, whether "
-        "it draws its errors anew or repeats them."
+        f"**Verdicts pay as long as the judge errs less than {min(lines[LADDER]):.2g} times as often as the policy**, "
+        "if a network shares its parameters."
     )
+    if TABLE in lines:
+        drawn, again = lines[TABLE][0], lines[TABLE][-1]
+        sentence += f" In a table the line is at {drawn:.2g} times, or at {again:.2g} if the judge repeats its errors."
     ratios = ["none", *(f"{one:g} x" for one in fields.RATIOS)]
     return sentence, table(["problem", "field", "the policy's errors", "the judge's", *ratios, "the line"], rows)
 
