@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real leaderboard playthroughs spaces benchmarks benchmarks-pretrained clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real leaderboard options playthroughs spaces benchmarks benchmarks-pretrained clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -129,7 +129,7 @@ soak: $(STAMP) ## test a Hub that fails with twenty seeds in place of two, and t
 	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub tests/leaderboard packages/local-hub
 	OMP_NUM_THREADS=1 CODE_SANDBOX_EVERY=1 $(BIN)/python -m pytest packages/code-sandbox/tests/test_unit_tests.py -k reference
 
-mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)
+mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 lint: $(STAMP) ## check style and types
@@ -153,9 +153,12 @@ $(PRETRAINED): | $(STAMP)
 leaderboard: $(STAMP) ## serve a leaderboard with its own Hub, entries and verifier, on this machine
 	$(BIN)/hf-credit leaderboard demo --output runs/leaderboard
 
+options: $(STAMP) ## write the page with the options of all methods anew
+	$(BIN)/hf-credit methods --markdown > docs/options.md
+
 playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
-		$(BIN)/python -m hf_credit.environments.playthrough $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
+		$(BIN)/python tests/processes/playthrough.py $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
 	done
 
 spaces: $(STAMP) ## write the Spaces of environments and leaderboard anew, as far as they follow from the code

@@ -20,6 +20,7 @@ SHARED = {
     "boundary",
     "checkpoint_store",
     "checkpoints",
+    "content",
     "extras",
     "files",
     "http_guard",
@@ -31,6 +32,7 @@ SHARED = {
     "options",
     "parquet",
     "parquet_child",
+    "playing",
     "processes",
     "redaction",
     "registry",
@@ -62,7 +64,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "diagnostics": {"evaluation"},
     "metrics": {"diagnostics"},
     "hub": {"metrics"},
-    "trainers": {"evaluation", "recipes"},
+    "trainers": {"diagnostics", "recipes"},
     "cli": {"hub", "trainers"},
 }
 
@@ -426,7 +428,7 @@ def test_an_import_against_the_way_is_seen(path: str, text: str) -> None:
             "credit/gae.py",
             "import torch\nfrom hf_credit.credit.returns import discounted_returns\nfrom . import returns",
         ),
-        ("environments/chess.py", "from hf_credit.registry import build"),
+        ("environments/chess.py", "from hf_credit.registry import Registry"),
         ("oracles/mcts.py", "from ..environments.base import State"),
         ("trainers/base.py", "from trl.trainer.grpo_trainer import GRPOTrainer\nfrom hf_credit.credit import gae"),
         ("trainers/recording.py", "from hf_credit.evaluation.runs import LOG_FILE"),

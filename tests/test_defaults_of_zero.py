@@ -53,7 +53,7 @@ EXCEPTIONS = {
         "scores.get(name, 0.0)": UNJUDGED,
     },
     "rollouts/rows.py": {"advantage or 0.0": "the mask leaves out the tokens of a decision without credit"},
-    "trainers/asynchronous/server.py": {"min_p or 0.0": "a setting that is off"},
+    "trainers/config.py": {"args.min_p or 0.0": "a setting that is off"},
     "trainers/metrics.py": {
         "((low * mask).sum(-1).double() / tokens).nan_to_num(torch.inf)": "a row without tokens is in no minimum",
         "((high * mask).sum(-1).double() / tokens).nan_to_num(-torch.inf)": "a row without tokens is in no maximum",

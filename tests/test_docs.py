@@ -39,7 +39,8 @@ from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
 from hf_credit.oracles import default_oracle
-from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.rollouts.metric_names import METRICS
+from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import PRESETS, GameArguments, read_job
@@ -257,6 +258,15 @@ def test_every_metric_that_the_source_logs_by_its_name_is_told() -> None:
     assert {name.partition("{")[0] for name in logged} <= told
 
 
+def test_the_list_of_metrics_says_what_the_table_of_the_source_says() -> None:
+    lists = [table for table in tables("docs/concepts.md") if table[0][0] == "name"]
+    rows = {name: row for header, some in lists for row in some for name in first_column([row])}
+    for name, metric in METRICS.items():
+        assert rows[name][2].startswith(metric.meaning), name
+        own = rows[name][1] == "as the environment defines"
+        assert own or rows[name][1].startswith("share") == metric.share, name
+
+
 def test_the_first_commands_of_how_to_resume_save_and_resume(
     tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -418,7 +428,6 @@ def default_of(expression: str, config: VerifiableProcessConfig | ReplayLOOConfi
         return {name: parameter.default for name, parameter in parameters.items()}
 
     names = {"make": make, "methods": methods, "oracles": oracles, "default_oracle": default_oracle}
-    names["Sampling"] = Sampling
     return eval(expression, {**names, "signature": signature, "turn_group_advantages": turn_group_advantages})
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,17 +14,17 @@ from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment, known
 from hf_credit.methods import METHODS
 from hf_credit.oracles import ORACLES, Oracle
-from hf_credit.registry import build, short_name
+from hf_credit.registry import Registry
 
 NUMBERS = {"whole": "builtins:int", "fraction": "fractions:Fraction"}
 
 
 def test_a_name_and_its_options_build_the_class() -> None:
-    assert build("number", NUMBERS, "fraction", {"numerator": 3, "denominator": 6}) == Fraction(1, 2)
+    assert Registry[Fraction]("number", NUMBERS).make("fraction", numerator=3, denominator=6) == Fraction(1, 2)
 
 
 def test_a_factory_may_return_a_class() -> None:
-    assert build("kind", {"class": "types:new_class"}, "class", {"name": "Made"}).__name__ == "Made"
+    assert Registry[Any]("kind", {"class": "types:new_class"}).build("class", {"name": "Made"}).__name__ == "Made"
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
@@ -31,13 +32,13 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         ValueError,
         match=r"number must be one of fraction, whole, or 'module:object', got 'complex'; pick one of these\.",
     ):
-        build("number", NUMBERS, "complex", {})
+        Registry[Fraction]("number", NUMBERS).make("complex")
 
 
 def test_a_mapping_in_the_place_of_a_name_is_refused_in_one_sentence() -> None:
     message = r"number must be a name, got \{'name': 'fraction'\}; write the name alone, and its options beside it\."
     with pytest.raises(ValueError, match=f"^{message}$"):
-        build("number", NUMBERS, {"name": "fraction"}, {})  # type: ignore[arg-type]
+        Registry[Fraction]("number", NUMBERS).make({"name": "fraction"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_nearest(
     kind: str, known: dict[str, str], name: str, nearest: str
 ) -> None:
     with pytest.raises(ValueError, match=f"got '{name}'; did you mean '{nearest}'\\?$"):
-        build(kind, known, name, {})
+        Registry[Any](kind, known).make(name)
 
 
 def test_an_option_that_is_nearly_right_is_answered_with_the_nearest() -> None:
@@ -68,13 +69,13 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError, match=r"number 'fraction' takes the options numerator, denominator.*, got 'sign'; "
     ):
-        build("number", NUMBERS, "fraction", {"numerator": 3, "sign": -1})
+        Registry[Fraction]("number", NUMBERS).make("fraction", numerator=3, sign=-1)
 
 
 @pytest.mark.parametrize(("kind", "classes"), [("environment", ENVIRONMENTS), ("oracle", ORACLES)])
 def test_every_listed_name_builds_without_options_and_knows_its_name(kind: str, classes: dict[str, str]) -> None:
     for name in classes:
-        assert build(kind, classes, name, {}).name == name
+        assert Registry[Any](kind, classes).make(name).name == name
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
@@ -147,4 +148,4 @@ def test_an_entry_point_with_a_name_of_ours_hides_nothing_and_is_known_in_full(
     monkeypatch.syspath_prepend(tmp_path)
     ours = {"sudoku": "ours:Sudoku"}
     targets = {"ours:Sudoku": "sudoku", "other:Sudoku": "other:Sudoku", "other:Nim": "nim", "no:One": "no:One"}
-    assert {target: short_name("environment", ours, target) for target in targets} == targets
+    assert {target: Registry[Any]("environment", ours).name_of(target) for target in targets} == targets

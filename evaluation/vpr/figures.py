@@ -13,8 +13,8 @@ from experiment import BASE, METHODS, Experiment, Game, ablation_arm
 from matplotlib.figure import Figure
 
 from hf_credit.evaluation.plots import smoothed
-from hf_credit.evaluation.results import LABELS
 from hf_credit.evaluation.statistics import mean_interval
+from hf_credit.rollouts.metric_names import label
 
 COLOURS = {BASE: "#777777", "OR": "#d55e00", "MC-PR": "#009e73", "VPR": "#0072b2"}  # apart for the colour-blind too
 TITLES = {"tic_tac_toe": "Tic-Tac-Toe", "sudoku": "Sudoku", "minesweeper": "Minesweeper"}
@@ -28,8 +28,7 @@ def learning_curves(experiment: Experiment, cells: Cells, seeds: Seeds, path: Pa
     games = experiment.games
     figure = Figure(figsize=(4.4 * len(games), 6.4), dpi=120, layout="constrained")
     axes = figure.subplots(2, len(games), squeeze=False, sharex="col")
-    rows = (("reward", "mean outcome of an episode"), ("oracle/valid", "oracle-valid actions (share)"))
-    for (name, label), line in zip(rows, axes, strict=True):
+    for name, line in zip(("reward", "oracle/valid"), axes, strict=True):
         for game, axis in zip(games, line, strict=True):
             for arm in METHODS:
                 found = cells.find(game.name, arm)
@@ -38,7 +37,7 @@ def learning_curves(experiment: Experiment, cells: Cells, seeds: Seeds, path: Pa
                 axis.fill_between(steps, curves.min(axis=0), curves.max(axis=0), color=COLOURS[arm], alpha=0.15, lw=0)
                 axis.plot(steps, curves.mean(axis=0), color=COLOURS[arm], linewidth=2, label=arm)
             axis.set_title(TITLES.get(game.name, game.name) if name == "reward" else "")
-            tidy(axis, "update" if name != "reward" else "", label)
+            tidy(axis, "update" if name != "reward" else "", label(name))
     legend(figure, axes[0, 0])
     figure.savefig(path)
 
@@ -54,7 +53,7 @@ def table(experiment: Experiment, cells: Cells, seeds: Seeds, path: Path) -> Non
             _dots(axis, place, cells.means(game.name, arm, column, seeds[game.name]), COLOURS[arm])
         axis.set_xticks(range(len(arms)), arms, rotation=30)
         axis.set_title(TITLES.get(game.name, game.name))
-        tidy(axis, "", LABELS[column])
+        tidy(axis, "", label(column))
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     figure.savefig(path)
@@ -73,7 +72,7 @@ def ablation(games: Sequence[Game], cells: Cells, seeds: Seeds, path: Path) -> N
         labels = ["untrained", *(f"{n:,}" for n in game.simulations), "exact"]
         axis.set_xticks(range(len(arms)), labels, rotation=30)
         axis.set_title(TITLES.get(game.name, game.name))
-        tidy(axis, "simulations of the oracle", LABELS[name])
+        tidy(axis, "simulations of the oracle", label(name))
     figure.savefig(path)
 
 

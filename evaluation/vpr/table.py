@@ -21,7 +21,6 @@ from cells import Cells, mean, read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_arm
 from finished_cells import save, write_again
 
-from hf_credit.evaluation.results import LABELS
 from hf_credit.evaluation.statistics import (
     Interval,
     holm,
@@ -30,6 +29,7 @@ from hf_credit.evaluation.statistics import (
     permutation_test,
     stratified_paired_difference,
 )
+from hf_credit.rollouts.metric_names import label
 
 CREDITED = "VPR"
 
@@ -190,7 +190,7 @@ def _markdown(
 
 def _means_table(game: Game, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(rows[0]["scores"])
-    head = [f"{game.name}", *(LABELS[n] for n in names), "training tokens", "value rollouts' tokens", "CPU s"]
+    head = [f"{game.name}", *map(label, names), "training tokens", "value rollouts' tokens", "CPU s"]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in rows:
         scores = [_shown(name, row["scores"][name]) for name in names]
@@ -208,7 +208,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> list[str]:
         p = [f"{value:.3g}" for value in (c.seeds_p, c.seeds_holm, c.tasks_p, c.tasks_holm)]
         between = tasks[tasks.index("[") :]
         ahead = f"{c.ahead} of {c.seeds.n}"
-        lines.append(_line([c.game, LABELS[c.column], f"{c.a} - {c.b}", seeds, ahead, *p[:2], between, *p[2:]]))
+        lines.append(_line([c.game, label(c.column), f"{c.a} - {c.b}", seeds, ahead, *p[:2], between, *p[2:]]))
     return lines
 
 

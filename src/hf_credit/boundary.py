@@ -204,13 +204,15 @@ def _check_any(name: str, value: Any, kinds: Sequence[Any], sender: str) -> Any:
 
 
 def types_of(owner: Any) -> dict[str, Any]:
-    """Returns the type of each parameter of a function, or of each field of a class, without `ClassVar`s."""
+    """Returns the type of each parameter of a function, or of a class with a constructor of its own, or else of each
+    field of the class, without `ClassVar`s."""
     return _types_of(owner)
 
 
 @functools.cache
 def _types_of(owner: Any) -> dict[str, Any]:
-    hints = get_type_hints(owner, include_extras=True)
+    has_fields = not isinstance(owner, type) or dataclasses.is_dataclass(owner) or is_typeddict(owner)
+    hints = get_type_hints(owner if has_fields else owner.__init__, include_extras=True)  # type: ignore[misc]
     return {name: kind for name, kind in hints.items() if name != "return" and get_origin(kind) is not ClassVar}
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 
 from hf_credit.boundary import Range, check, types_of
 
+C = TypeVar("C", bound=type)
 R = TypeVar("R")
 
 
@@ -51,7 +52,7 @@ class Options:
 
 
 def filled_by_factory(default: Any = dataclasses.MISSING, make: Any = dataclasses.MISSING) -> Any:
-    """Declares a field that is not an option: a factory with options of its own, or `bind`, sets it.
+    """Declares a field that is not an option: a factory or a config with options of its own, or `bind`, sets it.
 
     Args:
         default: of the field.
@@ -82,11 +83,7 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
             continue
         parts[one.name] = one.default
         of_part = types_of(type(one.default))
-        fields[one.name] = [
-            field.name
-            for field in dataclasses.fields(one.default)  # type: ignore[arg-type]
-            if not field.metadata.get("bound")
-        ]
+        fields[one.name] = _option_names(one.default)
         documented.append(inspect.getdoc(type(one.default)) or "")
         parameters += [
             one.replace(name=name, annotation=of_part[name], default=getattr(one.default, name))
@@ -94,10 +91,12 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
         ]
     documented.append(_OF_EVERY_FACTORY)
     signature = inspect.Signature(parameters)
+    rest = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
 
     @functools.wraps(factory)
     def call(*args: Any, **kwargs: Any) -> R:
         given = signature.bind(*args, **kwargs).arguments
+        given |= given.pop(rest, {})
         of_parts = {
             part: dataclasses.replace(default, **{name: given.pop(name) for name in fields[part] if name in given})  # type: ignore[type-var]
             for part, default in parts.items()
@@ -207,6 +206,45 @@ def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
         )
         for one in inspect.signature(factory).parameters.values()
     }
+
+
+def with_fields_of(*parts: type, declare: Callable[[Option], tuple[Any, Any]], prefix: str = "") -> Callable[[C], C]:
+    """Class decorator below `@dataclass`: each option of these dataclasses is a field, as `part_of` reads it.
+
+    Args:
+        declare: returns the type and the default of the field of an option.
+        prefix: of the names of the fields.
+    """
+
+    def decorate(owner: C) -> C:
+        kinds = inspect.get_annotations(owner)
+        for option in (options_of(part)[name] for part in parts for name in _option_names(part)):
+            kinds[prefix + option.name], default = declare(option)
+            setattr(owner, prefix + option.name, default)
+        owner.__annotations__ = kinds
+        return owner
+
+    return decorate
+
+
+def part_of(kind: Callable[..., R], settings: Any, prefix: str = "", **others: Any) -> R:
+    """Returns the instance of a dataclass whose options are attributes of `settings`, with this prefix.
+
+    Args:
+        **others: the fields that are no options.
+    """
+    return kind(**{name: getattr(settings, prefix + name) for name in _option_names(kind)}, **others)
+
+
+def _option_names(kind: Any) -> list[str]:
+    """The fields of a dataclass that are options (see `filled_by_factory`)."""
+    return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("bound")]
+
+
+def first_sentence(text: str) -> str:
+    """Returns the first sentence of an entry of a docstring, as plain text without the full stop."""
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))[0].rstrip(".")
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def arguments_in(docstring: str) -> dict[str, str]:

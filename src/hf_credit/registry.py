@@ -10,11 +10,12 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hf_credit.trust import importable, imported, is_code
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # The names of methods in their papers.
@@ -79,20 +80,6 @@ def did_you_mean(name: str, known: Iterable[str], also_called: Mapping[str, str]
     called |= {synonym: one for synonym, one in (also_called or {}).items() if one in called}
     close = difflib.get_close_matches(name.lower().replace("-", "_"), called, n=1)
     return f"did you mean {called[close[0]]!r}?" if close else ""
-
-
-def build(kind: str, known: Mapping[str, str], name: str, options: Mapping[str, Any]) -> Any:
-    """Finds a class or factory by name, as `find`, and calls it with options, which a function's result records.
-
-    Raises:
-        ValueError: `name` or an option is unknown or missing, or the class refuses an option's value.
-    """
-    factory = find(kind, known, name)
-    refuse_options(kind, factory, name, options)
-    made = factory(**options)
-    if type(made) is not factory:
-        remember(made, name, factory, **options)
-    return made
 
 
 def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -195,39 +182,6 @@ def remembered(made: Any) -> tuple[str, dict[str, Any]] | None:
     return name, plain(options)
 
 
-def described(kind: str, known: Mapping[str, str], made: Any) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the options from which `build` makes an object again: those of its factory if recorded, or
-    else its class, with the attribute for each parameter of the constructor.
-
-    Raises:
-        ValueError: its class cannot be imported by name, it has no attribute for an option, or that has no plain form.
-    """
-    recorded = remembered(made)
-    if recorded is not None:
-        return recorded
-    owner = type(made)
-    options = {}
-    for name, parameter in inspect.signature(owner).parameters.items():
-        if parameter.kind in _ANY_NUMBER:
-            continue
-        if not hasattr(made, name):
-            raise ValueError(
-                f"the options of {kind} {owner.__name__!r} must be readable, got no attribute {name!r}; keep the "
-                "option under its name."
-            )
-        options[name] = getattr(made, name)
-    return short_name(kind, known, importable(owner)), plain(options)
-
-
-def short_name(kind: str, known: Mapping[str, str], target: str) -> str:
-    """Returns the name by which `find` finds `"module:attribute"`; `target` itself if it has no other."""
-    name = next((name for name, one in known.items() if one == target), None)
-    if name is not None:  # the usual case; entry points take tens of milliseconds
-        return name
-    others = _entry_points(kind).items()
-    return next((name for name, one in others if one == target and name not in known), target)
-
-
 def plain(value: Any) -> Any:
     """Returns a value in JSON's types: lists for tuples, and names for importable classes and functions.
 
@@ -258,3 +212,130 @@ def _entry_points(kind: str) -> Mapping[str, str]:
 def _entry_points_as_of(kind: str, folders: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
     """Reads a file of every installed package, hence once until a folder of the search path changes."""
     return {one.name: one.value for one in importlib.metadata.entry_points(group=f"hf_credit.{kind}s")}
+
+
+# All of this for one kind
+
+
+class Registry(Generic[T]):
+    """The classes and factories of one kind by name, what they make from options, and how that is described.
+
+    Args:
+        kind: in the singular, as for `find`.
+        targets: the library's own, `"module:attribute"` by name.
+        base: the class of everything that they make.
+        remedy: what to do with something else, for the error.
+        check: refuses options of a factory, such as `hf_credit.options.check_options`.
+        recorded: whether instances of a named class record its name and options, as results of functions do.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        targets: Mapping[str, str],
+        base: type = object,
+        remedy: str = "name another.",
+        *,
+        check: Callable[[Callable[..., Any], Mapping[str, Any]], None] = lambda *_: None,
+        recorded: bool = False,
+    ) -> None:
+        self.kind, self.targets = kind, targets
+        self._base: Any = base
+        self._remedy = remedy
+        self._check, self._recorded = check, recorded
+
+    def find(self, name: str) -> Callable[..., T]:
+        """Returns the class or the factory with a name.
+
+        Args:
+            name: as in `make`.
+
+        Raises:
+            ValueError: the name is unknown, or cannot be imported.
+        """
+        return find(self.kind, self.targets, name)
+
+    def known(self) -> list[str]:
+        """Returns the names of the library's own, and of the entry points of installed packages in their group."""
+        return names(self.kind, self.targets)
+
+    def make(self, name: str, **options: Any) -> T:
+        """Finds a class or a factory by name and calls it with options.
+
+        Args:
+            name: one of `known()`, or `"package.module:attribute"` of a class or a factory, which is imported and must
+                be code that you trust.
+            **options: of the class or the factory.
+
+        Raises:
+            ValueError: the name, an option or its value is invalid, or what is made is of another kind.
+        """
+        return self.build(name, options)
+
+    def build(self, name: str, options: Mapping[str, Any]) -> T:
+        """Makes one, as `make`, from options of any name."""
+        factory = self.find(name)
+        refuse_options(self.kind, factory, name, options)
+        self._check(factory, options)
+        made = self.accepted(factory(**options), name)
+        if self._recorded or type(made) is not factory:
+            remember(made, name, factory, **options)
+        return made
+
+    def accepted(self, made: Any, name: str | None = None) -> T:
+        """Returns what is of this kind, and refuses anything else; `name` is whose result it is."""
+        if not isinstance(made, self._base):
+            article = "an" if self.kind[0] in "aeiou" else "a"
+            home, short = self._base.__module__, self._base.__name__
+            package = home.rpartition(".")[0]
+            home = package if hasattr(sys.modules[package], short) else home
+            source = f" from {name!r}" if name else ""
+            raise ValueError(
+                f"{article} {self.kind} must be a {home}.{short}, got a {type(made).__name__}{source}; {self._remedy}"
+            )
+        accepted: T = made
+        return accepted
+
+    def resolve(self, given: T | str | Mapping[str, Any] | None) -> T | None:
+        """Returns one of this kind, from itself, its name, or a mapping of its `name` and `options`, as in a recipe.
+
+        Raises:
+            ValueError: as in `make`, the mapping has other keys, or it is of another kind.
+        """
+        if isinstance(given, str | Mapping):
+            return self.build(*name_and_options(self.kind, given))
+        return None if given is None else self.accepted(given)
+
+    def spec(self, made: T) -> tuple[str, dict[str, Any]]:
+        """Returns the name and the options, defaults included, from which `make` makes an equal object.
+
+        They are those of its factory if recorded, or else its class, with the attribute for each parameter of the
+        constructor.
+
+        Raises:
+            ValueError: its class cannot be imported by name, it has no attribute for an option, or that has no plain
+                form.
+        """
+        recorded = remembered(made)
+        if recorded is not None:
+            return recorded
+        owner = type(made)
+        options = {}
+        for name, parameter in inspect.signature(owner).parameters.items():
+            if parameter.kind in _ANY_NUMBER:
+                continue
+            if not hasattr(made, name):
+                raise ValueError(
+                    f"the options of {self.kind} {owner.__name__!r} must be readable, got no attribute {name!r}; keep "
+                    "the option under its name."
+                )
+            options[name] = getattr(made, name)
+        return self.name_of(importable(owner)), plain(options)
+
+    def name_of(self, target: str) -> str:
+        """Returns the name by which `find` finds `"module:attribute"`; `target` itself if it has no other."""
+        name = next((name for name, one in self.targets.items() if one == target), None)
+        if name is not None:  # the usual case; entry points take tens of milliseconds
+            return name
+        others = _entry_points(self.kind).items()
+        return next((name for name, one in others if one == target and name not in self.targets), target)

@@ -198,8 +198,8 @@ REFUSED = [
         {"messages": [user("q"), {"role": "assistant", "content": "{"}]},
         "the last message of a call must be the user's, got the assistant's, which training cannot continue; ask for",
     ),
-    ("/v1/embeddings", {}, "a call must be one of chat completions, responses or messages, got POST '/v1/embeddings'"),
-    ("/v1/messages/batches", {}, "a call must be one of chat completions, responses or messages"),
+    ("/v1/embeddings", {}, "a call must be one of chat completions, responses"),
+    ("/v1/messages/batches", {}, "got POST '/v1/messages/batches'; call one."),
 ]
 
 

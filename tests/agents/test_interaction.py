@@ -24,6 +24,7 @@ from hf_credit import collaborations
 from hf_credit.agents import AgentInteraction, AgentState
 from hf_credit.agents.played import large_packages
 from hf_credit.agents.runs import DivergedRunError, RunError
+from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from, verify
 from hf_credit.rollouts.interaction import Reply
 
@@ -69,9 +70,8 @@ def said(interaction: AgentInteraction, state: AgentState) -> list[str]:
 
 
 def call(**arguments: str) -> Reply:
-    written = json.dumps(arguments)
-    text = f'<tool_call>{{"name": "look", "arguments": {written}}}</tool_call>'
-    return Reply(text, content="", calls=[("look", written)])
+    text = f'<tool_call>{{"name": "look", "arguments": {json.dumps(arguments)}}}</tool_call>'
+    return Reply(text, said=read_reply(text))
 
 
 def test_calls_come_one_after_the_other_and_the_scorer_returns_the_outcome(made: Made) -> None:
@@ -544,7 +544,8 @@ def test_runs_end_with_who_started_them_however_that_ends(tmp_path: Path) -> Non
     script = (
         "import os, sys, threading, time; from hf_credit.agents.hosting import Host\n"
         "host = Host('agent_programs:endless', {})\n"
-        "told = {'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'folder': 'its', 'name': 'policy'}\n"
+        "told = {'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'folder': 'its', 'name': 'policy',"
+        " 'variables': {}}\n"
         f"host.start({{**told, 'task': {{'file': {str(tmp_path / 'run')!r}}}}}, print)\n"
         "threading.Event().wait()\n"
     )

@@ -105,7 +105,11 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--beside", "{model}"), "policies must be different"),
         (("--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--oracle", "sudoku_constraints"), "an oracle needs the actions of an environment, got one for 'relay'"),
-        (("--exact", "0.1", "--top-k", 3), "--exact needs sampling from the whole vocabulary"),
+        (
+            ("--exact", "0.1", "--repetition-penalty", 2),
+            "repetition_penalty must be 1.0 where values are exact, got 2",
+        ),
+        (("--exact", "0.1", "--top-k", 3), "top_k must be 0 where values are exact, got 3"),
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
@@ -131,3 +135,39 @@ def test_a_policy_of_the_hub_needs_a_folder_to_write_to(command) -> None:
     code, _, err = command("diagnose", "someone/something", "--task", "relay")
     assert code == 1
     assert "a diagnosis of a policy from the Hub needs --output, got 'someone/something' without" in err
+
+
+def test_the_signal_of_methods_is_measured_beside_the_outcome(command, trained_run, tmp_path) -> None:
+    asked = ("--protocol", "signal", "--method", "verifiable_process", "--method", "rloo", "--collections", 3)
+    small = ("--episodes", 12, "--buckets", 3, "--output", tmp_path)
+    code, out, err = command("diagnose", trained_run, *asked, *small)
+    assert code == 0, err
+    for word in ("tokens to SNR 1", "silent", "one outcome", "agreement", "outcome_reward", "verifiable_process"):
+        assert word in out
+    (found,) = json.loads((tmp_path / "signal.json").read_text(encoding="utf-8"))
+    signals = found["signals"]
+    assert list(signals) == ["outcome_reward", "verifiable_process", "rloo"]
+    assert [one["signal"]["n"] for one in signals.values()] == [3, 3, 3]
+    assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2 * 8]
+    assert signals["outcome_reward"]["tokens"] == signals["verifiable_process"]["tokens"]
+    assert set(found["agreement"]) == set(signals)
+    assert found["about"]["collections"] == 3
+    spent = sum(3 * signals[name]["tokens"] for name in ("rloo", "outcome_reward"))
+    assert found["cost"]["completion_tokens"] > spent - 1  # and that of the replays
+    assert "does not" not in err
+    _names_no_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (("--exact", 0.1), "--protocol signal takes no exact values, got --exact"),
+        (("--episodes", 5), "a collection needs 2 tasks, got --episodes 5 for 24"),
+        (("--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets"),
+        (("--collections", 2), "greater than or equal to 3"),
+    ],
+)
+def test_a_signal_refuses_what_it_does_not_take(command, relay_policy, tmp_path, option, told) -> None:
+    code, _, err = command("diagnose", relay_policy, "--protocol", "signal", *option, "--output", tmp_path)
+    assert code != 0
+    assert told in err.replace("\n", " ")

@@ -57,7 +57,7 @@ def test_a_collaboration_without_a_scripted_player_is_rejected(command: Callable
 
 def test_a_setting_out_of_range_is_refused_before_any_work(command: Callable[..., Any], tmp_path: Path) -> None:
     code, _, err = command("init-policy", "sudoku", tmp_path / "policy", "--quality", 2)
-    assert (code, err) == (1, "Error: quality must be in [0, 1], got 2.0; use 1 for only valid actions.\n")
+    assert (code, err) == (1, "Error: quality must be in [0, 1], got 2.0; correct it.\n")
     assert not (tmp_path / "policy").exists()
 
 

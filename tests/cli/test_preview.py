@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from hf_credit.collaborations.relay import relay
 from hf_credit.recipes import find
 from hf_credit.rollouts import Decision, Ending, Episode
-from hf_credit.trainers.preview import preview
+from hf_credit.trainers.preview import _at_hand, preview
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.recording import transcript
 
@@ -30,6 +31,8 @@ def test_a_preview_shows_what_the_policy_reads_and_writes_and_saves_nothing(
     assert "<|user|>" in out
     assert "Tasks played: 4 (an update of the recipe has 8)" in out
     assert "The recipe's 2 updates" in out
+    assert "Signal of verifiable_process, generated tokens until the signal-to-noise ratio is 1: " in out
+    assert "Signal of outcome_reward" in out
     assert out.splitlines()[-1].startswith("The policy can")
     assert not path.with_name("run").exists()
     assert sorted(micro_policy.iterdir()) == before
@@ -57,14 +60,16 @@ def test_a_preview_takes_the_settings_and_flags_of_ones_own_training(
 ) -> None:
     path = recipe(**changed)
     read_job(["--config", str(path), *flags])
-    found = preview(["--config", str(path), *flags], tasks=2)
+    found = preview(["--config", str(path), *flags], tasks=2, collections=1)
     assert found.tasks == 2
     assert found.metrics["reward"] >= 0
     assert not path.with_name("run").exists()
 
 
 def test_a_preview_names_its_recipe_as_train_does(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
-    code, out, err = command("preview", "--config", recipe(max_steps=1), "--shown", 0, "--tasks", 2)
+    code, out, err = command(
+        "preview", "--config", recipe(max_steps=1), "--shown", 0, "--tasks", 2, "--collections", 1
+    )
     assert code == 0, err
     assert "The recipe's 1 update: about " in out
     assert " 0 s" not in out
@@ -77,7 +82,7 @@ def test_a_preview_names_its_recipe_as_train_does(command: Callable[..., Any], r
 
 
 def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., Path]) -> None:
-    found = preview(["--config", str(recipe()), "--max_completion_length", "1"], tasks=4)
+    found = preview(["--config", str(recipe()), "--max_completion_length", "1"], tasks=4, collections=1)
     assert not found.begins
     assert found.longest_reply == (1, 1)
     assert found.cut == 1.0
@@ -86,7 +91,9 @@ def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., P
 
 
 def test_an_update_of_the_recipe_is_as_many_times_the_preview_as_it_has_tasks(recipe: Callable[..., Path]) -> None:
-    found = preview(["--config", str(recipe(steps_per_generation=1, per_device_train_batch_size=4))], tasks=2)
+    found = preview(
+        ["--config", str(recipe(steps_per_generation=1, per_device_train_batch_size=4))], tasks=2, collections=1
+    )
     assert (found.tasks, found.full_tasks, found.updates, found.scale) == (2, 8, 2, 4.0)
     assert "Thoughts in earlier replies" not in str(found)
     thought = replace(found, metrics={**found.metrics, "context/earlier_thoughts": 0.25})
@@ -96,7 +103,7 @@ def test_an_update_of_the_recipe_is_as_many_times_the_preview_as_it_has_tasks(re
 def test_a_method_whose_input_no_episode_has_says_so(recipe: Callable[..., Path]) -> None:
     arguments = ["--config", str(recipe()), "--method", "gdpo", "--method_options"]
     options = {"group_size": 2, "rewards": {"outcome": 1.0, "speed": 1.0}}
-    found = preview([*arguments, json.dumps(options)], tasks=2)
+    found = preview([*arguments, json.dumps(options)], tasks=2, collections=1)
     assert found.metrics["inputs/speed"] == 0.0
     assert "The method reads speed, which no episode had" in str(found)
     assert "The method reads outcome" not in str(found)
@@ -104,7 +111,7 @@ def test_a_method_whose_input_no_episode_has_says_so(recipe: Callable[..., Path]
 
 def test_a_preview_of_a_recipe_without_instances_per_update(recipe: Callable[..., Path]) -> None:
     changed = {"instances_per_update": None, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
-    found = preview(["--config", str(recipe(**changed))], tasks=3)
+    found = preview(["--config", str(recipe(**changed))], tasks=3, collections=1)
     assert (found.tasks, found.full_tasks) == (6, 8)
 
 
@@ -141,12 +148,12 @@ def test_an_epoch_of_a_dataset_has_as_many_updates_as_its_rows(recipe: Callable[
     rows = tmp_path / "train.jsonl"
     rows.write_text("".join(json.dumps({"seed": seed}) + "\n" for seed in range(24)))
     changed = {"max_steps": -1, "num_train_epochs": 2, "dataset_name": str(tmp_path), "training_tasks": 4096}
-    found = preview(["--config", str(recipe(**changed))], tasks=2)
+    found = preview(["--config", str(recipe(**changed))], tasks=2, collections=1)
     assert (found.full_tasks, found.updates) == (8, 6)
 
 
 def test_what_a_method_does_not_log_is_nan(recipe: Callable[..., Path]) -> None:
-    found = preview(["--config", str(recipe())], tasks=2, shown=0)
+    found = preview(["--config", str(recipe())], tasks=2, shown=0, collections=1)
     bare = dataclasses.replace(found, metrics={"advantages/zero": 0.5})
     assert bare.begins
     lines = str(bare).splitlines()
@@ -158,4 +165,34 @@ def test_only_the_main_process_prints(
     command: Callable[..., Any], recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    assert command("preview", recipe(), "--tasks", 2)[:2] == (0, "")
+    assert command("preview", recipe(), "--tasks", 2, "--collections", 1)[:2] == (0, "")
+
+
+def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..., Path]) -> None:
+    path = recipe(environment_options={"size": 4, "blanks": 12})
+    found = preview(["--config", str(path)], tasks=32, shown=0)
+    assert found.signal is not None
+    outcome = found.signal.signals["outcome_reward"]
+    assert (outcome.success.mean, outcome.silent, outcome.measurable) == (0.0, 1.0, False)
+    assert outcome.success.n == 128  # as soon as 0 is told from 3 %, of at most 512
+    assert outcome.success.high < 0.03
+    assert found.signal.signals["verifiable_process"].silent < 1.0
+    (line,) = [one for one in str(found).splitlines() if one.startswith("The outcome is silent: ")]
+    assert "0.0% of 128 episodes succeed (95% interval 0.0% to 2.9%); its signal: none measurable with 4" in line
+    assert "the verdicts of its oracle on every move (verifiable_process); starts in reach" in line
+    assert "warm-up" in line
+    assert "rewards of its steps" not in line
+    assert "The policy can begin" in found.verdict()
+
+
+def test_a_task_without_an_oracle_is_advised_only_what_it_has() -> None:
+    assert [*_at_hand(relay(4), [])] == [
+        "starts in reach, late in walks of its own player, as its states are restored by replay",
+        "a warm-up on its own player (hf-credit warm-up)",
+    ]
+    reply: dict[str, Any] = {"role": "agent", "context_ids": (), "action_ids": (), "logprobs": None}
+    steps = [Decision(state=place, action_text="", reward=1.0, **reply) for place in range(2)]
+    paid = Episode(decisions=tuple(steps), outcome=1.0, ending=Ending.FINISHED)
+    assert any("the rewards of its steps" in one for one in _at_hand(relay(4), [paid]))
+    last = replace(paid, decisions=(replace(steps[0], reward=0.0), steps[1]))
+    assert not any("the rewards of its steps" in one for one in _at_hand(relay(4), [last]))

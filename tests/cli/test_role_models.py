@@ -90,6 +90,23 @@ def test_a_trained_role_and_another_vocabulary_are_refused(models: Path) -> None
         evaluate_model(policy, SPEC, 4, role_models={"judge": str(models / "foreign")})
 
 
+def test_a_role_model_is_sampled_as_it_is_asked(models: Path) -> None:
+    played: list[Any] = []
+    spoken = {"name": str(models / "judge"), "options": {"temperature": 3.0, "max_new_tokens": 1}}
+    results = evaluate_model(
+        str(models / "policy"),
+        SPEC,
+        4,
+        role_models={"judge": spoken},
+        on_episodes=lambda _, episodes: played.extend(episodes),
+    )
+    assert results.about["role_models"] == {"judge": {**spoken, "name": "judge"}}
+    assert {len(one.action_ids) for episode in played for one in episode.decisions[1::2]} == {1}
+    for options, message in (({"beams": 4}, "takes the options max_new_tokens, "), ({"top_p": 2}, "top_p must be at")):
+        with pytest.raises(ValueError, match=message):
+            evaluate_model(str(models / "policy"), SPEC, 4, role_models={"judge": {**spoken, "options": options}})
+
+
 def test_the_command_line_takes_a_role_model_and_warns_without_one(
     models: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,3 +174,6 @@ def test_a_recipe_names_a_role_model_and_is_resumed_only_with_it(models: Path) -
     changed = build_trainer(job(models, role_models={"judge": str(models / "other")}))
     with pytest.raises(ValueError, match=r"got samplers.judge '.*other' in place of '.*judge'"):
         changed.train(resume_from_checkpoint=True)
+    sampled = {"name": str(models / "judge"), "options": {"temperature": 2.0}}
+    with pytest.raises(ValueError, match=r"got samplers.judge \".*judge, .*'temperature': 2.0"):
+        build_trainer(job(models, role_models={"judge": sampled})).train(resume_from_checkpoint=True)

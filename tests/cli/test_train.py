@@ -61,18 +61,6 @@ def test_a_full_disk_is_an_error_of_one_line(
     assert f"in {path.parent / 'run'} with" in complaint
 
 
-def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
-    path = recipe(max_steps=1)
-    code, _, err = command("train", path, "--use_peft", "--lora_r", 4)
-    assert code == 0, err
-    run = path.parent / "run"
-    assert (run / "adapter_config.json").is_file()
-    facts = read_run(run).facts
-    assert 0 < facts["trained_parameters"] < facts["parameters"]
-    assert command("evaluate", run, "--episodes", 4, "--output", run / "new" / "evaluation.json")[0] == 0
-    assert len(EvalResults.load(run / "new" / "evaluation.json").records) == 4
-
-
 def test_a_run_of_an_adapter_with_checkpoints_is_evaluated_at_its_end_and_at_each(
     command: Callable[..., Any], recipe: Callable[..., Path]
 ) -> None:
@@ -80,9 +68,12 @@ def test_a_run_of_an_adapter_with_checkpoints_is_evaluated_at_its_end_and_at_eac
     code, _, err = command("train", path, "--use_peft", "--lora_r", 4)
     assert code == 0, err
     run = path.parent / "run"
+    facts = read_run(run).facts
+    assert 0 < facts["trained_parameters"] < facts["parameters"]
     for folder in (run, run / "checkpoint-1"):
-        code, _, err = command("evaluate", folder, "--episodes", 2)
+        code, _, err = command("evaluate", folder, "--episodes", 2, "--output", run / "new" / "evaluation.json")
         assert code == 0, err
+        assert len(EvalResults.load(run / "new" / "evaluation.json").records) == 2
     for name in ("adapter_config.json", "adapter_model.safetensors", "hf_credit_task.json"):
         (run / name).unlink()  # as a run that was stopped before its end leaves it
     for task in ((), ("--task", "sudoku")):

@@ -190,11 +190,11 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
     assert err.count("\n") < 8
 
 
-def test_the_oracle_of_a_recipe_plays(
+def test_a_recipe_gives_the_task_its_prompts_and_the_oracle_that_plays(
     command: Callable[..., Any], micro_policy: Path, tmp_path: Path, recipe: Callable[..., Path]
 ) -> None:
-    """The one that is asked here knows no game of Sudoku."""
-    own = recipe(method="grpo", oracle="mcts", oracle_options={"simulations": 2})
+    """The oracle that is asked first knows no game of Sudoku."""
+    own = recipe(method="grpo", oracle="mcts", oracle_options={"simulations": 2}, max_completion_length=11)
     code, _, err = command("warm-up", micro_policy, "--recipe", own, *FAST[2:], *QUIET, "--output", tmp_path / "warm")
     assert code != 0
     assert "mcts" in err
@@ -202,14 +202,6 @@ def test_the_oracle_of_a_recipe_plays(
         "warm-up", micro_policy, "--recipe", own, "--oracle", "sudoku_constraints", *FAST[2:], *QUIET, "--output",
         tmp_path / "warm",
     )  # fmt: skip
-    assert code == 0, err
-
-
-def test_a_recipe_gives_the_task_and_its_prompts(
-    command: Callable[..., Any], micro_policy: Path, tmp_path: Path, recipe: Callable[..., Path]
-) -> None:
-    own = recipe(max_completion_length=11)
-    code, _, err = command("warm-up", micro_policy, "--recipe", own, *FAST[2:], *QUIET, "--output", tmp_path / "warm")
     assert code == 0, err
     spec = TaskSpec.load(tmp_path / "warm")
     assert spec is not None

@@ -83,8 +83,3 @@ def test_both_see_the_column_that_is_named():
     assert contents(collaboration, collaboration.advance(state, ["x"]))[-1] == "Problem: def f(): ...\n\nContext: x"
     with pytest.raises(ValueError, match="must have text in the column 'prompt'"):
         collaboration.start(TASK, 0)
-
-
-def test_an_unknown_domain_is_refused():
-    with pytest.raises(ValueError, match="domain must be one of math, code, got 'law'; pick one"):
-        reasoner_actor("law", boxed)

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.collaborations.sum_vote import number_key, sum_vote
-from hf_credit.collaborations.voting import plurality, scores_without, vote_score, voting
+from hf_credit.collaborations.voting import plurality, vote_score, voting
 from hf_credit.tasks import TaskSpec
 
 RIGHT = {"a": 1.0, "b": 0.0, "c": 0.0}
 VOTES = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=5)
+
+
+def scores_without(votes, scores, ties="expected"):
+    """The score of the vote without each voter in turn: R_not_i of CCPO, section 4.1."""
+    return [vote_score([*votes[:voter], *votes[voter + 1 :]], scores, ties) for voter in range(len(votes))]
 
 
 def test_the_plurality_wins_and_abstentions_do_not_count():

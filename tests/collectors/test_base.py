@@ -105,8 +105,3 @@ def test_only_trained_samples_are_credited() -> None:
     collected = RolloutBatch(rollouts=(other, own), rows=2)
     assert collected.trained == (own,)
     assert collected.of_kind("other") == (other,)
-
-
-def test_a_group_of_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="size must be at least 2, got 1"):
-        Group(size=1)

@@ -62,7 +62,7 @@ def test_what_needs_another_takes_the_methods_own_or_one_that_is_named() -> None
         ({"options": {}}, "collector must be a name, or a mapping"),
         (3, "collector must be a name, or a mapping"),
         ({"name": "verified", "options": {"inner": {"size": 2}}}, "inner must be a name, or a mapping"),
-        ("hf_credit.environments:known", "a collector must be called with task rows, got a list"),
+        ("hf_credit.environments:known", "a collector must be a hf_credit.collectors.Collector, got a list"),
     ],
 )
 def test_what_is_no_collector_is_refused(given, complaint: str) -> None:

@@ -9,17 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors, clipped_value_loss
+from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
 NUMBERS = st.integers(-40, 40).map(lambda eighths: eighths / 8)
 TARGETS = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=8)
 
 
-def loss_of(values, old_values, returns, mask=None, clip=0.5, **options):
-    values, old_values, returns = (torch.as_tensor(x, dtype=torch.float64) for x in (values, old_values, returns))
-    mask = torch.ones_like(values) if mask is None else torch.tensor(mask)
-    return clipped_value_loss(values, old_values, returns, mask.bool(), clip, **options)
+def loss_of(values, old_values, returns, clip=0.5):
+    columns = (torch.as_tensor(x, dtype=torch.float64) for x in (values, old_values, returns))
+    return clipped_value_errors(*columns, clip)[0].mean()
 
 
 def columns(targets):
@@ -45,32 +44,13 @@ def test_an_error_is_the_larger_of_the_plain_and_the_clipped_one(value, old, tar
     assert clipped_value_errors(*args, clip=0.5)[1].item() is clipped
 
 
-def test_the_loss_is_a_mean_over_the_mask():
-    assert loss_of([[1, 3, 9]], [[1, 3, 9]], [[0, 0, 0]], mask=[[1, 1, 0]]).item() == 0.5 * (1 + 9) / 2
-
-
-def test_parts_of_a_batch_sum_to_its_loss():
-    first = loss_of([1, 2], [1, 2], [0, 0], total=3)
-    second = loss_of([3, 9], [3, 9], [0, 0], mask=[1, 0], total=3)
-    whole = loss_of([1, 2, 3], [1, 2, 3], [0, 0, 0])
-    assert (first + second).item() == pytest.approx(whole.item())
-
-
 def test_without_clip_the_loss_is_the_squared_error():
     assert loss_of([5.0], [0.0], [1.0], clip=None).item() == 8
 
 
-def test_an_empty_mask_is_no_loss_and_no_gradient():
-    values = torch.ones(2, requires_grad=True)
-    loss = clipped_value_loss(values, values.detach(), torch.zeros(2), torch.zeros(2, dtype=torch.long), 0.5)
-    loss.backward()
-    assert loss.item() == 0
-    assert values.grad.tolist() == [0, 0]
-
-
 def test_half_precision_is_computed_in_float32():
     one = torch.ones(1, dtype=torch.bfloat16)
-    loss = clipped_value_loss(one, one, torch.tensor([1.001]), one.bool(), None)
+    (loss,), _ = clipped_value_errors(one, one, torch.tensor([1.001]), None)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(0.5 * 0.001**2, rel=1e-3)
 
@@ -99,18 +79,6 @@ def test_no_gradient_flows_where_clipping_decides_and_the_plain_one_elsewhere(ta
     assert torch.equal(values.grad[~on_the_edge], expected[~on_the_edge])
 
 
-@given(TARGETS, st.sampled_from([NAN, INF]))
-def test_what_is_off_the_mask_does_not_count(targets, garbage):
-    lists = columns(targets)
-    mask = [1] * len(targets) + [0]
-    values = torch.tensor([*lists[0], garbage], dtype=torch.float64, requires_grad=True)
-    loss = loss_of(values, [*lists[1], garbage], [*lists[2], garbage], mask=mask)
-    assert loss.item() == loss_of(*lists).item()
-    loss.backward()
-    assert values.grad.isfinite().all()
-    assert values.grad[-1] == 0
-
-
 # Refused
 
 
@@ -118,12 +86,6 @@ def test_what_is_off_the_mask_does_not_count(targets, garbage):
 def test_a_clip_that_is_not_above_0_is_refused(clip):
     with pytest.raises(ValueError, match="clip must be above 0, got"):
         loss_of([1.0], [1.0], [1.0], clip=clip)
-
-
-@pytest.mark.usefixtures("unchecked_shapes")
-def test_shapes_that_differ_are_refused():
-    with pytest.raises(ValueError, match=r"got \(2,\), \(2,\), \(3,\) and \(2,\); pad all alike"):
-        clipped_value_loss(torch.zeros(2), torch.zeros(2), torch.zeros(3), torch.ones(2).bool(), 0.5)
 
 
 def test_a_rare_event_weighs_as_much_as_all_that_is_not_it() -> None:

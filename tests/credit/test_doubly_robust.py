@@ -219,6 +219,7 @@ def test_families_without_an_estimate_are_left_out_of_the_mean():
     assert found[0].item() == pytest.approx((0.25 + 0.15) / 0.75)
     assert math.isnan(found[1])
     assert found[2].item() == pytest.approx(0.5)
+    assert family_mean(torch.tensor([[1.0, 3.0]]), torch.tensor([0.0, 0.5])).item() == 3.0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.credit import full_mean, leave_one_out
+from hf_credit.credit.leave_one_out import number_of_others
 
 NAN, INF = math.nan, math.inf
 
@@ -27,11 +28,15 @@ def tensors(alternatives):
     return (*columns, *(torch.tensor(column, dtype=torch.long) for column in counts))
 
 
-def brute_force(alternatives, itself):
+def brute_force(alternatives, itself, episodes=None):
     """Credits by the definition, in fractions; `itself`: whether an alternative is part of its own baseline."""
     credits = []
     for j, (value, group, _) in enumerate(alternatives):
-        others = [(Fraction(r), c) for i, (r, g, c) in enumerate(alternatives) if g == group and (itself or i != j)]
+        others = [
+            (Fraction(r), c)
+            for i, (r, g, c) in enumerate(alternatives)
+            if g == group and (itself if i == j else not episodes or not episodes[i] & episodes[j])
+        ]
         weight = sum(c for _, c in others)
         baseline = sum(r * c for r, c in others) / weight if weight else Fraction(value)
         credits.append(float(Fraction(value) - baseline))
@@ -72,6 +77,7 @@ def test_no_alternatives_have_no_credit(dtype):
     for credit in leave_one_out, full_mean:
         assert credit(empty, groups).shape == (0,)
         assert credit(empty, groups, groups).dtype == dtype
+    assert leave_one_out(empty, groups, episodes=torch.zeros(0, 2, dtype=torch.long)).shape == (0,)
 
 
 # Laws
@@ -82,6 +88,24 @@ def test_credits_equal_the_definition(alternatives):
     returns, groups, counts = tensors(alternatives)
     close(leave_one_out(returns, groups, counts), brute_force(alternatives, itself=False), rtol=1e-12, atol=1e-12)
     close(full_mean(returns, groups, counts), brute_force(alternatives, itself=True), rtol=1e-12, atol=1e-12)
+
+
+@given(ALTERNATIVES, st.data())
+def test_alternatives_that_share_an_episode_are_in_no_baseline_of_each_other(alternatives, data):
+    own = st.sets(st.integers(0, 8), min_size=1, max_size=2)
+    episodes = [data.draw(own) for _ in alternatives]
+    numbers = torch.tensor([(*sorted(one), -1)[:2] for one in episodes], dtype=torch.long).reshape(-1, 2)
+    returns, groups, *counts = tensors(alternatives or [])
+    found = leave_one_out(returns, groups, *counts, episodes=numbers)
+    close(found, brute_force(alternatives, False, episodes), rtol=1e-12, atol=1e-12)
+    close(
+        full_mean(returns, groups, *counts, numbers), brute_force(alternatives, True, episodes), rtol=1e-12, atol=1e-12
+    )
+    shared = [
+        sum(g == group and not episodes[i] & episodes[j] for i, (_, g, _) in enumerate(alternatives))
+        for j, (_, group, _) in enumerate(alternatives)
+    ]
+    assert number_of_others(groups, numbers).tolist() == shared
 
 
 @given(EQUALLY_OFTEN, st.integers(1, 9))

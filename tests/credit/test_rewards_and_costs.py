@@ -36,17 +36,9 @@ def test_slots_are_clipped_and_averaged_and_those_that_are_not_defined_do_not_co
     assert belief_reward({}, held) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ({"hack": -1.0}, "hack must be at least 0, got -1.0"),
-        ({"meta": math.nan}, "meta must be a finite number, got nan"),
-        (dict.fromkeys(RewardWeights.__dataclass_fields__, 0.0), "must not all be 0"),
-    ],
-)
-def test_weights_out_of_range_are_refused(weights: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RewardWeights(**weights)
+def test_weights_that_are_all_0_are_refused() -> None:
+    with pytest.raises(ValueError, match="must not all be 0"):
+        RewardWeights(**dict.fromkeys(RewardWeights.__dataclass_fields__, 0.0))
 
 
 def test_beliefs_that_are_none_are_refused() -> None:

@@ -117,6 +117,8 @@ def number(value: float) -> torch.Tensor:
     [
         (1.1, 2.0, -2.2, False, False),
         (1.5, 2.0, -2.4, False, True),  # above 1.2
+        (1.5, 0.5, -0.6, False, True),
+        (0.9, 2.0, -1.8, False, False),
         (1.5, -2.0, 3.0, False, False),  # the worse of the two
         (0.5, -2.0, 1.6, True, False),  # below 0.8
         (0.5, 2.0, -1.0, False, False),
@@ -129,13 +131,31 @@ def test_a_token_by_hand(ratio: float, advantage: float, loss: float, low: bool,
     assert (found.clipped_low.item(), found.clipped_high.item()) == (low, high)
 
 
+@pytest.mark.parametrize("loss_type", ["dapo", "cispo"])
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "low", "high"),
+    [
+        *((1.0, 2.0, 0.0, None), (1.0, -2.0, 0.0, None), (4.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.2, 0.2)),
+        *((4.0, -2.0, 0.2, 0.2), (1.1, -2.0, 0.2, 0.2)),
+    ],
+)
+def test_a_ratio_at_a_bound_or_without_effect_is_not_counted_as_clipped(
+    loss_type: str, ratio: float, advantage: float, low: float, high: float | None
+) -> None:
+    bounds = {"epsilon_low": low, "epsilon_high": float(loss_type == "cispo") if high is None else high}
+    logprobs = number(math.log(ratio))
+    found = clipped_surrogate(logprobs, number(0.0), number(advantage), ONE, **bounds, loss_type=loss_type)
+    assert not found.clipped_low.any()
+    assert not found.clipped_high.any()
+
+
 def test_cispo_bounds_the_weight_and_keeps_the_gradient() -> None:
     logprobs = number(math.log(0.4)).requires_grad_()
-    found = clipped_surrogate(logprobs, number(math.log(0.1)), number(2.0), ONE, epsilon_high=3.0, loss_type="cispo")
+    found = clipped_surrogate(logprobs, number(math.log(0.1)), number(0.5), ONE, epsilon_high=3.0, loss_type="cispo")
     found.losses.sum().backward()
-    assert found.losses.item() == pytest.approx(-3.0 * 2.0 * math.log(0.4))
+    assert found.losses.item() == pytest.approx(-3.0 * 0.5 * math.log(0.4))
     assert logprobs.grad is not None
-    assert logprobs.grad.item() == pytest.approx(-6.0)
+    assert logprobs.grad.item() == pytest.approx(-1.5)
     assert (found.clipped_low.item(), found.clipped_high.item()) == (False, True)
 
 
@@ -144,6 +164,8 @@ def test_the_ratio_of_a_sequence_is_the_geometric_mean_over_its_tokens() -> None
     found = clipped_surrogate(logprobs, 0 * logprobs, 0 * logprobs + 1, torch.tensor([[1, 1, 0]]), level="sequence")
     assert found.ratio.tolist() == [[pytest.approx(4.0)]]
     assert found.losses.tolist() == [[pytest.approx(-1.2)] * 3]
+    alone = clipped_surrogate(number(0.5), number(0.0), number(1.0), ONE, level="sequence")
+    assert alone.ratio.item() == pytest.approx(math.exp(0.5))
 
 
 @pytest.mark.parametrize("change", [{"level": "turn"}, {"loss_type": "grpo"}])

@@ -14,7 +14,7 @@ from launched import launch
 from peft import LoraConfig, get_peft_model
 
 from hf_credit import make
-from hf_credit.credit import clipped_value_loss
+from hf_credit.credit import clipped_value_errors
 from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
@@ -182,7 +182,7 @@ def test_its_gradient_is_that_of_the_clipped_loss_over_the_whole_batch(build, ba
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     hidden = plain.backbone.model(input_ids=ids, attention_mask=attention).last_hidden_state
     values = plain.head(hidden)[:, batch["prompt_ids"].shape[1] - 1 : -1, 0]
-    loss = clipped_value_loss(values, old, RETURNS, mask, 0.5)
+    loss = clipped_value_errors(values, old, RETURNS, 0.5)[0][mask.bool()].mean()
     loss.backward()
     expected = {name: parameter.grad for name, parameter in plain.weights.parameters.items()}
 
@@ -373,12 +373,6 @@ def test_a_new_whitened_critic_predicts_the_mean_after_its_first_fit(build):
     assert torch.tensor(critic(INPUTS)).flatten().tolist() == pytest.approx([3.0] * 4)
 
 
-@pytest.mark.parametrize("settings", [{"held_out": 1.0}, {"past_updates": -1}, {"mini_batch_rows": 0}])
-def test_invalid_settings_are_refused(settings):
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} of a critic"):
-        CriticConfig(**settings)
-
-
 def test_sequences_of_past_updates_are_in_a_checkpoint(build, tmp_path):
     settings = {"past_updates": 2, "held_out": 0.25, "whiten": True, "clip": None, "learning_rate": 1e-2}
     first = build(**settings)
@@ -465,33 +459,6 @@ def test_two_processes_fit_the_same_critic_as_one(tmp_path, accelerator):
 # Settings
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("learning_rate", 0.0),
-        ("learning_rate", float("nan")),
-        ("clip", -0.2),
-        ("max_grad_norm", 0.0),
-        ("passes", 0),
-        ("passes", float("nan")),
-        ("micro_batch_rows", 1.5),
-        ("mini_batch_rows", 0),
-        ("micro_batch_rows", -1),
-    ],
-)
-def test_settings_out_of_range_are_refused(name, value):
-    with pytest.raises(ValueError, match=rf"{name} of a critic must be .*, got {value}; (raise|correct) it"):
-        CriticConfig(**{name: value})
-
-
-@pytest.mark.parametrize("value", [-1, 0.015])
-def test_warmup_steps_are_a_whole_number(value):
-    with pytest.raises(
-        ValueError, match=f"warmup_steps of a critic must be (at least 0|a whole number), got {value}; "
-    ):
-        CriticConfig(warmup_steps=value)
-
-
 def test_a_critic_with_cross_entropy_learns_the_probability_of_a_rare_event(build, tmp_path):
     critic = build(loss="cross_entropy", learning_rate=0.02)
     assert context_values(critic, [[5, 6]]).tolist() == [0.5]
@@ -519,5 +486,3 @@ def test_a_critic_with_cross_entropy_refuses_targets_outside_0_and_1(build):
         ValueError, match=r"targets of a critic with cross-entropy must be in \[0, 1\], got 0.5 to 2.0"
     ):
         fit_contexts(critic, [[5], [6]], torch.tensor([0.5, 2.0]))
-    with pytest.raises(ValueError, match="loss of a critic must be one of squared, cross_entropy, got 'log'"):
-        CriticConfig(loss="log")

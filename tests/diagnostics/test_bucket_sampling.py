@@ -314,15 +314,6 @@ def test_the_values_of_given_decisions_are_the_returns_of_their_replays(policy) 
     assert decision_buckets(policy, [], PLAN)[:2] == ([], [])
 
 
-@pytest.mark.parametrize(
-    "numbers", [{"buckets": 0}, {"candidates": 0}, {"replays": 0}, {"value_actions": -1}, {"draws": -1}]
-)
-def test_a_plan_out_of_range_is_refused(numbers) -> None:
-    ((name, value),) = numbers.items()
-    with pytest.raises(ValueError, match=f"{name} of a bucket plan must be at least {value + 1}, got {value}"):
-        BucketPlan(**numbers)
-
-
 def test_an_event_type_that_does_not_occur_is_refused(policy) -> None:
     with pytest.raises(ValueError, match="got critic; the episodes have reasoner, actor"):
         diagnostic_buckets(policy, starts(2), BucketPlan(events=("critic",)))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from hf_credit.diagnostics import (
     mean_pass_at_k,
-    mean_score,
     pass_at_k,
     pass_at_k_by_instance,
     seed_averaged_difference,
@@ -62,20 +61,16 @@ def test_the_mean_is_over_instances() -> None:
 
 def test_attempts_that_could_not_be_scored_are_incorrect() -> None:
     assert mean_pass_at_k([[None, 1], [math.nan, 0]], 1) == pytest.approx(0.25)
-    assert mean_score([1.0, None, math.nan, 0.5]) == pytest.approx(0.375)
 
 
 def test_a_partial_score_is_correct_only_above_a_threshold() -> None:
     assert mean_pass_at_k([[0.5], [1.0]], 1) == pytest.approx(0.5)
     assert mean_pass_at_k([[0.5], [1.0]], 1, threshold=0.5) == 1
-    assert mean_score([0.5, 1.0]) == pytest.approx(0.75)
 
 
 def test_no_instance_and_too_large_a_k_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 instance, got none"):
         mean_pass_at_k([], 1)
-    with pytest.raises(ValueError, match="at least 1 instance, got none"):
-        mean_score([])
     with pytest.raises(ValueError, match="got k = 2, 1 samples and 1 correct"):
         mean_pass_at_k([[1, 0], [1]], 2)
 

@@ -336,7 +336,7 @@ class ObservesTheStateBefore(Sudoku):
         return replace(super().step(state, action), observation=self.observe(state))
 
 
-@breaks("observe must return a string")
+@breaks("observe must return a string, or parts of a message")
 class ObservesBytes(Sudoku):
     def observe(self, state):
         return super().observe(state).encode()

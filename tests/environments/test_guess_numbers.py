@@ -156,7 +156,6 @@ def test_an_invalid_row_is_refused(change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "t4"}, "source must be one of t3, ar_bench, got 't4'; pick one."),
         (
             {"digits": 5},
             "digits must be 3 or 4 in the paper's set, and symbols left out, got 5 and None; leave both out for all "

@@ -88,8 +88,3 @@ def test_random_tasks_have_one_best_movie_and_new_names():
 def test_an_invalid_row_is_refused(change, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         GAME.initial_state({**ROW, **change}, 0)
-
-
-def test_a_bad_number_of_unseen_movies_is_refused():
-    with pytest.raises(ValueError, match=r"^unseen must be a whole number from 2 to 26, got 1; correct it\.$"):
-        MovieRecommendation(unseen=1)

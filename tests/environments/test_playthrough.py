@@ -1,5 +1,6 @@
 """Playthroughs, and the committed playthrough of each environment."""
 
+import inspect
 import json
 import re
 import runpy
@@ -7,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from playthrough import playthrough
 
 import hf_credit
 from hf_credit.environments import ENVIRONMENTS
-from hf_credit.environments.playthrough import playthrough
 from hf_credit.environments.sudoku import Sudoku
 
 COMMITTED = Path(__file__).parent / "playthroughs"
@@ -19,7 +20,7 @@ COMMITTED = Path(__file__).parent / "playthroughs"
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_the_committed_playthrough_is_reproduced(name):
     path = COMMITTED / f"{name}.txt"
-    remedy = f"python -m hf_credit.environments.playthrough {name} > tests/environments/playthroughs/{name}.txt"
+    remedy = f"python tests/processes/playthrough.py {name} > tests/environments/playthroughs/{name}.txt"
     assert path.exists(), f"every environment has a committed playthrough, {name} has none; run {remedy}"
     assert playthrough(hf_credit.make(name)) == path.read_text(), f"the episode changed; if it should, run {remedy}"
 
@@ -57,6 +58,5 @@ def test_a_short_episode_in_full():
 
 def test_the_command_prints_it(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["playthrough", "sudoku"])
-    monkeypatch.delitem(sys.modules, "hf_credit.environments.playthrough")
-    runpy.run_module("hf_credit.environments.playthrough", run_name="__main__")
+    runpy.run_path(inspect.getfile(playthrough), run_name="__main__")
     assert capsys.readouterr().out == playthrough(Sudoku())

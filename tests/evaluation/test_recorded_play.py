@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,12 +17,12 @@ from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episode
 from hf_credit.evaluation.recorded_play import recorded_demonstrations, replayed
 from hf_credit.oracles import default_oracle
+from hf_credit.playing import History
 from hf_credit.policies import scripted
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
 from hf_credit.policies.scripted import IGNORED, play, supervised_rows, walk
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest, decision_rows
 from hf_credit.rollouts.capabilities import Replayable
-from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.trust import Consent, imported
 
@@ -213,7 +213,7 @@ def test_a_trace_with_calls_has_the_rows_of_an_episode_of_its_task(tool_chat: Ch
         assert [(decision.context_ids, decision.action_ids) for decision in one.episode.decisions] == expected
 
 
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", get_args(History))
 @pytest.mark.parametrize("instructions", [True, False])
 def test_a_warm_up_reads_the_contexts_of_training_for_every_history(
     chat: Chat, tmp_path: Path, history: str, instructions: bool

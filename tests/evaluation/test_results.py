@@ -105,7 +105,7 @@ def test_the_summary_is_the_mean_of_each_number() -> None:
     for name in ("success", "reward"):
         assert (summary[name].low, summary[name].high) == pytest.approx((0.23072, 0.88238), abs=1e-4)
     assert (summary["turns"].mean, summary["turns"].low, summary["turns"].high) == (2.0, 2.0, 2.0)
-    assert list(summary)[:2] == ["success", "reward"]
+    assert list(summary)[:2] == ["reward", "success"]
 
 
 def test_a_number_that_some_episodes_lack_is_the_mean_of_the_others() -> None:

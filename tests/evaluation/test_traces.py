@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from hf_credit import methods
 from hf_credit.environments.actions import marked, write_call
-from hf_credit.evaluation.traces import credit_traces, methods_of_traces
+from hf_credit.evaluation.traces import credit_traces, methods_of_traces, trace_of
+from hf_credit.replies import read_reply
+from hf_credit.rollouts.interaction import said_in
 
 QUESTION = {"role": "user", "content": "Which box holds tea?"}
 CALL = {"id": "x", "type": "function", "function": {"name": "open", "arguments": '{"box": "a"}'}}
@@ -161,6 +164,28 @@ _FIELDS = {
     "tool_call_id": st.just(""),
     **dict.fromkeys(("refusal", "reasoning_content", "reasoning", "thinking", "thoughts", "output"), _WORD),
 }
+
+
+_WORDS = st.text('ab <>/{}"\n', max_size=6) | st.sampled_from(
+    ["</tool_call>", "<think>", "[TOOL_CALLS]", " a ", '{"name": "b"}']
+)
+_CALLED = st.builds(
+    lambda name, arguments: {"function": {"name": name, "arguments": json.dumps(arguments)}},
+    st.sampled_from(["open", "b.c"]),
+    st.dictionaries(
+        st.sampled_from("xy"), _WORDS | st.integers(0, 9) | st.lists(st.none() | st.booleans()), max_size=2
+    ),
+)
+
+
+@given(
+    st.fixed_dictionaries({"content": _WORDS}, optional={"reasoning_content": _WORDS, "tool_calls": st.lists(_CALLED)})
+)
+def test_the_parts_of_a_reply_are_those_that_its_text_is_read_as(fields: dict[str, Any]) -> None:
+    with suppress(ValueError):  # some are refused, as other tests say
+        trace = trace_of({"messages": [QUESTION, {"role": "assistant", **fields}], "reward": 1}, 1)
+        (reply,) = (one.action_text for one in trace.episode.decisions)
+        assert said_in(reply) == read_reply(reply)
 
 
 @given(st.fixed_dictionaries({}, optional=_FIELDS))

@@ -19,6 +19,7 @@ from hf_credit.agents import AgentInteraction
 from hf_credit.agents.check import check, made_up
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import tokenizer_of
+from hf_credit.replies import Call, Said
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, LocalContext, Request
 from hf_credit.rollouts.interaction import Reply
 
@@ -66,7 +67,9 @@ class Framework:
     kept: bool = True
     answers: Callable[[str], str] = str
     calls: Callable[..., str] = tool
-    unreadable: str = Reply("<tool_call>", content="", calls=[("open_box", '{"box": ')])
+    unreadable: str = Reply(
+        "<tool_call>", said=Said(spoken="", content="", made=(Call("open_box", {}, "it is cut", '{"box": '),))
+    )
 
 
 RAISES = {"unknown": "raised", "misnamed": "raised", "broken": "raised"}

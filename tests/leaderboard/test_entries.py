@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.tasks import Sampling
 from hf_credit_leaderboard.entries import (
     Checkpoint,
     Entry,
@@ -51,6 +52,20 @@ def test_an_entry_is_its_json_and_its_id_follows_from_both_files(entry_of: Calla
     assert entry_id(text + b" ", digests[1]) != entry_id(text, digests[1])
 
 
+def test_an_entry_of_before_keeps_its_bytes_and_what_its_sampling_meant(entry_of: Callable[..., Any]) -> None:
+    for written, meant in (
+        ({}, Sampling(max_new_tokens=4096, temperature=0.6, top_p=0.95, top_k=20)),
+        ({"temperature": 1.0}, Sampling(max_new_tokens=4096, temperature=1.0, top_p=0.95, top_k=20)),
+        ({"max_new_tokens": 2, "temperature": 1.0, "top_p": 1.0, "top_k": 0}, Sampling(max_new_tokens=2)),
+        ({**vars(Sampling()), "min_p": 0.1}, Sampling(min_p=0.1)),
+    ):
+        text = to_json(entry_of(sampling=written))
+        read = Entry.read(text)
+        assert to_json(read) == text
+        assert read.sampling == written
+        assert read.sampled() == meant
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -62,6 +77,8 @@ def test_an_entry_is_its_json_and_its_id_follows_from_both_files(entry_of: Calla
         ({"checkpoints": ()}, "1 to 64 checkpoints"),
         ({"sampling": {"temperature": -1}}, "temperature"),
         ({"sampling": {"beams": 4}}, "'beams'"),
+        ({"sampling": {"repetition_penalty": 1e9}}, "repetition_penalty must be at most 10"),
+        ({"sampling": {"min_p": 2}}, "min_p of the sampling of an entry must be in"),
         ({"shown": {"history": "none"}}, "history"),
         ({"shown": {"chat_template_kwargs": {"chat_template": "x"}}}, "could play"),
         ({"shown": {"chat_template_kwargs": {"hint": "{{ solve(board) }}"}}}, "could play"),

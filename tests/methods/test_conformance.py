@@ -41,6 +41,7 @@ from hf_credit.environments.sudoku import solution_of
 from hf_credit.methods import METHODS, Credit, Method
 from hf_credit.methods.cvt import Constraints
 from hf_credit.methods.memory import from_plain, to_plain
+from hf_credit.options import options_of
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import (
@@ -58,8 +59,6 @@ from hf_credit.rollouts import (
 # Where a method's own numbers would play more than these tests need.
 OPTIONS: dict[str, dict[str, Any]] = {
     "active_replay": {"group_size": 2, "branches": (1, 2)},
-    "alive_baseline": {"group_size": 3},
-    "all_turns_baseline": {"group_size": 3},
     "arew": {"group_size": 3, "strength": 0.5},
     "at2po": {"initial": 2, "forks": 3, "forks_per_round": 2},
     "carl": {"initial": 2, "forks": 3},
@@ -78,21 +77,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "limits": {"budget": 0.1},
     },
     "counterfactual_grpo": {"group_size": 3, "min_samples": 1},
-    "draco": {"group_size": 3},
-    "gdpo": {"group_size": 3},
-    "gigpo": {"group_size": 3},
     "grpo": {"group_size": 3, "scale": "batch"},
     "gspo": {"group_size": 3, "scale": "batch"},
-    "hgpo": {"group_size": 3},
     "igpo": {"group_size": 3, "normalise": "separate"},
-    "magrpo": {"group_size": 3},
     "mappo": {"group_size": 2},
     "mc_process_reward": {"rollouts": 2},
     "mt_grpo": {"group_size": 3, "turn_scores": "verdict"},
     "ppo": {"group_size": 2, "whiten": True},
     "reinforce_plus_plus": {"group_size": 2, "group_mean": True, "gamma": 0.9},
     "replay_loo": {"budget": 4, "alternatives": (2, 2)},
-    "rloo": {"group_size": 3},
     "trace": {"group_size": 3, "refresh_every": 1},
     "sepo": {"group_size": 3, "max_tokens": 96},
     "tree_grpo": {"trees": 2, "expansions": 1},
@@ -111,7 +104,9 @@ EVERY_METHOD = pytest.mark.parametrize("name", sorted({*METHODS, *OPTIONS}))
 
 def made(name: str) -> Method:
     """A method with its options here; the words after its name tell apart those with several."""
-    return methods.make(name.partition(" ")[0], **OPTIONS.get(name, {}))
+    method, _, _ = name.partition(" ")
+    small = {"group_size": 3} if "group_size" in options_of(methods.find(method)) else {}
+    return methods.make(method, **OPTIONS.get(name, small))
 
 
 class Watched:

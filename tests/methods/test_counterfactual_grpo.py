@@ -355,28 +355,16 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"group_size": 1}, "group_size must be at least 2, got 1; raise it"),
-        ({"alpha": 0}, "alpha must be above 0, got 0; "),
-        ({"decay": 1.0}, r"decay must be in \[0, 1\), got 1.0; "),
-        ({"eta": -1}, "eta must be at least 0, got -1; "),
-        ({"min_samples": 0}, "min_samples must be at least 1, got 0; "),
-        ({"eps": 0}, "eps must be above 0, got 0; "),
-        ({"variance_floor": -1}, "variance_floor must be at least 0, got -1; "),
-        ({"variance_floor": None}, "variance_floor must be a finite number, got None; "),
         (
             {"cut_replies": "zero", "reward": "shared"},
             "cut_replies='zero' needs .*, got reward='shared' and allocation='direct'; ",
         ),
         ({"cut_replies": "zero", "allocation": "weighted"}, "cut_replies='zero' needs .* and allocation='weighted'; "),
         ({"allocation": "weighted", "reward": "shared"}, "allocation='weighted' needs .*, got 'shared'; "),
-        ({"bonus_weight": -1}, "bonus_weight must be at least 0, got -1; "),
-        ({"reward": "team"}, "reward must be one of counterfactual, shared, bonus, got 'team'; "),
-        ({"order": "next"}, "order must be one of current, previous, got 'next'; "),
-        ({"solo_pairing": "all"}, "solo_pairing must be one of index, mean, common, got 'all'; "),
         ({"train_solo": True, "solver_signal": "joint"}, "train_solo needs reward='counterfactual'"),
     ],
 )
-def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         methods.make("counterfactual_grpo", **options)
 

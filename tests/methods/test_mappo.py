@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from hf_credit import methods
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.methods.mappo import DecisionAdvantages, decision_advantages
+from hf_credit.methods.mappo import DecisionAdvantages
 from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, by_episode
-
-
-def test_without_discount_an_advantage_is_the_outcome_minus_the_value() -> None:
-    assert decision_advantages([1.0, 0.0], [[0.25, 0.5], [0.75]], 1.0, 1.0) == [[0.75, 0.5], [-0.75]]
-
-
-def test_with_lambda_0_an_advantage_is_the_change_in_value() -> None:
-    (first,) = decision_advantages([1.0], [[0.25, 0.5]], 0.5, 0.0)
-    assert first == pytest.approx([0.5 * 0.5 - 0.25, 1.0 - 0.5])
-
-
-def test_an_episode_without_decisions_has_no_advantages() -> None:
-    assert decision_advantages([1.0], [[]], 1.0, 1.0) == [[]]
-    assert decision_advantages([], [], 1.0, 1.0) == []
 
 
 def decision(context: int) -> Decision:
     return Decision(role="a", state=None, context_ids=(context,), action_ids=(9,), logprobs=None, action_text="")
 
 
+def critic(inputs: Any) -> list[tuple[float, ...]]:
+    return [(float(len(one.ids)),) for one in inputs]
+
+
+def test_with_lambda_0_an_advantage_is_the_change_in_value() -> None:
+    talk = Episode(decisions=(decision(1), decision(2)), outcome=5.0, ending=Ending.FINISHED)
+    silent = Episode(decisions=(), outcome=1.0, ending=Ending.FINISHED)
+    collected = RolloutBatch(rollouts=tuple(Rollout(episode=one, instance=0) for one in (talk, silent)), rows=1)
+    estimator = DecisionAdvantages(gamma=0.5, lam=0.0)
+    credit = estimator(collected, LocalContext(critics={"critic": critic}), None)
+    # The critic says 1 of (1) and 3 of (1, 9, 2).
+    assert by_episode(collected.episodes, credit.decisions) == [[0.5 * 3 - 1, 5.0 - 3], []]
+
+
 def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return() -> None:
     talk = Episode(decisions=(decision(1), decision(2)), outcome=30.0, ending=Ending.FINISHED)
     failed = Episode(decisions=(decision(1),), outcome=0.0, ending=Ending.ERROR)
     samples = tuple(Rollout(episode=one, instance=0) for one in (failed, talk))
-
-    def critic(inputs: Any) -> list[tuple[float, ...]]:
-        return [(float(len(one.ids)),) for one in inputs]
 
     context = LocalContext(critics={"critic": critic})
     collected = RolloutBatch(rollouts=samples, rows=1)
@@ -46,17 +40,3 @@ def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return()
     (lesson,) = credit.critic_targets
     assert [one.ids for one in lesson.inputs] == [(1,), (1, 9, 2)]
     assert list(lesson.targets) == [(10.0,), (10.0,)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
-        ({"lam": -1}, r"lam must be in \[0, 1\], got -1"),
-        ({"group_size": 1}, "group_size must be at least 2, got 1"),
-        ({"return_clip": 0}, "return_clip must be above 0, got 0"),
-    ],
-)
-def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        methods.make("mappo", **options)

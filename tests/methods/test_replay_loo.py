@@ -152,17 +152,13 @@ def test_the_options_determine_the_episodes() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"baseline": "mean"}, "baseline must be one of leave_one_out, full_mean, got 'mean'"),
         ({"alternatives": [1, 1], "budget": 2}, r"at least 1 at each step and at least 2 at some step, got \[1, 1\]"),
         ({"alternatives": []}, r"got \[\]"),
         ({"alternatives": [2, 3]}, r"budget must equal the product of alternatives=\[2, 3\] = 6, got 8"),
         ({"reference_rollouts": 1}, r"one number with reference_rollouts, got \[2, 4\]"),
         ({"reference_rollouts": 1, "alternatives": [3]}, r"2 \* 3 \* 1 = 6, got 8"),
-        ({"budget": 1}, "budget must be at least 2, got 1"),
-        ({"value_assistance": 2.0}, r"value_assistance must be in \[0, 1\], got 2.0"),
         ({"value_assistance": 0.5, "baseline": "full_mean"}, "needs baseline='leave_one_out', got 'full_mean'"),
         ({"value_assistance": 0.5, "match_contexts": False}, "needs match_contexts=True, got False"),
-        ({"return_clip": 0.0}, "return_clip must be above 0, got 0.0"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:

@@ -152,10 +152,8 @@ def test_the_first_cut_is_that_of_the_definition(progress: list[int], window: in
 
 
 def test_an_invalid_window_and_progress_are_refused() -> None:
-    with pytest.raises(ValueError, match="window of a rule must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
         first_cut([1.0], 0, 1.0)
-    with pytest.raises(ValueError, match="min_progress must be a number, got NaN"):
-        Height(min_progress=math.nan)
     with pytest.raises(ValueError, match="progress must be a number, got NaN at step 2"):
         first_cut([1.0, math.nan], 1, 1.0)
 
@@ -411,8 +409,6 @@ def test_invalid_cuts_are_refused_in_one_sentence() -> None:
         Truncated(EnvironmentInteraction(make("sudoku")), Height(), cut="soft")
     with pytest.raises(ValueError, match=r"a rule must be a hf_credit.methods.t3.Rule, got a str"):
         Truncated(Ladder(), "shrink")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
-        make_rule("random", probability=1.5)
     with pytest.raises(ValueError, match="takes the options"):
         make_rule("random", beta=0.5)
     with pytest.raises(ValueError, match="rule must be one of"):

@@ -106,7 +106,7 @@ def test_an_auditor_that_fits_any_environment_is_taken():
         ({"name": "evidence", "options": {"noise": 1}}, "auditor 'evidence' takes the options documents"),
         (
             "hf_credit.environments.sudoku:Sudoku",
-            "an auditor must have audit, success, .*, got one without audit",
+            "an auditor must be a hf_credit.oracles.auditing.Auditor, got a Sudoku from .*; give it audit",
         ),
     ],
 )

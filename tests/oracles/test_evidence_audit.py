@@ -172,19 +172,6 @@ def test_detectors_and_verifier_err_at_their_rates_and_deterministically():
         assert erring.audit(start, action) == erring.audit(start, action)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"documents": 1}, "documents must be at least 2, got 1"),
-        ({"false_positives": 1.5}, r"false_positives must be in \[0, 1\], got 1.5"),
-        ({"verifier_noise": -0.1}, r"verifier_noise must be in \[0, 1\], got -0.1"),
-    ],
-)
-def test_options_outside_of_their_ranges_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        EvidenceAuditor(**options)
-
-
 def test_an_auditor_for_fewer_documents_is_refused():
     with pytest.raises(ValueError, match="as many documents as the environment, got 4 for 3"):
         audit("think", documents=4)

@@ -113,7 +113,7 @@ def circuits_that_agree(state):
 @pytest.mark.parametrize("circuits", [2, 3])
 def test_the_circuits_left_are_those_that_enumeration_leaves(circuits, distinct):
     environment = CircuitDecoding(circuits=circuits, candidates=6, distinct=distinct)
-    for seed in range(6):
+    for seed in range({2: 6, 3: 2}[circuits]):
         for state in play(environment, seed, quality=0.3):
             left = circuits_that_agree(state)
             assert hypotheses.members(state) == left

@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-import hf_credit.oracles as oracles
 from hf_credit.environments.tic_tac_toe import TicTacToeState
 from hf_credit.oracles.mcts import MCTSOracle
 
@@ -134,17 +133,3 @@ def test_score_is_membership_of_the_action_in_the_reply():
 @pytest.mark.parametrize("status", ["finished", "invalid"])
 def test_nothing_is_valid_once_the_episode_is_over(status):
     assert MCTSOracle().valid_actions(state("XX. OO. ...", status=status)) == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"simulations": 0}, "simulations must be at least 1, got 0; raise it."),
-        ({"exploration": -1}, "exploration must be at least 0, got -1; raise it."),
-        ({"tolerance": -1e-9}, "tolerance must be at least 0, got -1e-09"),
-        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        oracles.make("mcts", **options)

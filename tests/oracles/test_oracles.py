@@ -95,7 +95,7 @@ def test_an_oracle_is_tested_on_a_legal_action_of_a_first_state():
 
 @pytest.mark.parametrize("oracle", [None, "mcts", 3, object()])
 def test_an_object_without_the_methods_of_an_oracle_is_refused(oracle):
-    with pytest.raises(ValueError, match="an oracle must have valid_actions and score, got "):
+    with pytest.raises(ValueError, match=r"an oracle must be a hf_credit.oracles.Oracle, got .*; give"):
         require_fit(oracle, SUDOKU)
 
 

@@ -216,7 +216,8 @@ def test_the_model_is_used_in_evaluation_mode(policy, contexts):
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_new_tokens": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}]
+    "options",
+    [{"max_new_tokens": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}, {"min_p": -1}],
 )
 def test_sampling_parameters_out_of_range_are_refused(policy, options):
     ((name, value),) = options.items()

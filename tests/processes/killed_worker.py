@@ -28,7 +28,7 @@ def main() -> None:
         Walks(),
         methods.make("rloo", group_size=2),
         Chat(AutoTokenizer.from_pretrained(policy)),
-        Server(url, policy, max_tokens=4),
+        Server(url, policy, max_new_tokens=4),
         tasks(6),
         tasks_per_collection=2,
         concurrent_collections=2,

@@ -131,11 +131,13 @@ def start(
         environment: variables beside those of this process. What is read on import was read before.
         folder: where it works; here if `None`.
     """
+    # A command that ran in this process has set what an interpreter of others must not have.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     told = {
         "script": str(script),
         "arguments": [str(one) for one in arguments],
         "log": str(log),
-        "environment": {**os.environ, **NO_GPU, **(environment or {})},
+        "environment": {**inherited, **NO_GPU, **(environment or {})},
         "folder": str(folder or Path.cwd()),
         "path": sys.path,
     }

@@ -20,6 +20,7 @@ from hf_credit.agents.calls import canonical_messages, shown_message
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import MARKS, read_reply
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Request, RolloutRequest
+from hf_credit.rollouts.interaction import Reply
 from hf_credit.rollouts.templates import ChatTemplateError
 from hf_credit.rollouts.threads import Thread
 
@@ -126,6 +127,17 @@ def test_every_message_is_in_the_context_once_and_the_template_ends_it(name: str
     added = text_of(chat, context[len(thread.ids) :])
     assert behind in (added, text_of(chat, ids[-1:]) + added)
     assert ids[-1] in chat.end_tokens
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS))
+@pytest.mark.parametrize("said", ["I look.\n{}", "<think>\nhm\n</think>\n\n{}", "{0}\n{0}"])
+def test_a_reply_with_known_parts_has_the_tokens_and_the_context_of_its_text(name: str, said: str) -> None:
+    chat, text = Chat(tokenizer_of(name)), said.format(marked(write_call("look", {"at": "</tool_call> b"})))
+    known = Reply(text, said=read_reply(text, TOOLS))
+    context = chat.context([user("Q1x")], tools=TOOLS)
+    assert chat.reply_ids(known, context, TOOLS) == chat.reply_ids(text, context, TOOLS)
+    asked, told = ([user("Q1x"), {"role": "assistant", "content": one}, tool("R1x")] for one in (known, text))
+    assert chat.context(asked, tools=TOOLS) == chat.context(told, tools=TOOLS)
 
 
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS))

@@ -30,7 +30,9 @@ GAMES = st.builds(
     instructions=st.booleans(),
     max_turns=st.none() | st.integers(1, 99),
     chat_template_kwargs=st.dictionaries(NAMES, st.booleans()),
-    sampling=st.builds(Sampling, max_new_tokens=st.integers(1, 9999), temperature=st.floats(0, 2)),
+    sampling=st.builds(
+        Sampling, max_new_tokens=st.integers(1, 9999), temperature=st.floats(0, 2), min_p=st.floats(0, 1)
+    ),
 )
 
 TOGETHER = st.builds(TaskSpec, collaboration=st.sampled_from(sorted(COLLABORATIONS)), collaboration_options=OPTIONS)
@@ -128,7 +130,7 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
             '{"environment": "sudoku", "max_turns": "9"}',
             "max_turns of a task's spec must be a whole number, got '9'",
         ),
-        ('{"environment": "sudoku", "max_turns": 0}', "max_turns must be at least 1, got 0"),
+        ('{"environment": "sudoku", "max_turns": 0}', "max_turns of a task's spec must be at least 1, got 0"),
         ('{"environment": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a text, got 3"),
         ('{"environment": "sudoku", "method": {}}', "method of a task's spec must have the fields name, options"),
         ('{"environment": "sudoku", "method": {"name": "grpo"}}', "fields name, options, got 'options' wrong; add it"),
@@ -280,6 +282,8 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
         ({"top_p": 5}, "top_p must be at most 1, got 5; lower it"),
         ({"top_p": 0}, "top_p must be above 0, got 0; raise it"),
         ({"top_k": -3}, "top_k must be at least 0, got -3; raise it"),
+        ({"min_p": 1.5}, r"min_p must be in \[0, 1\], got 1.5; correct it"),
+        ({"repetition_penalty": 0}, "repetition_penalty must be above 0, got 0; raise it"),
     ],
 )
 def test_replies_cannot_be_drawn_in_ways_that_do_not_exist(changed: dict[str, Any], message: str) -> None:
@@ -287,6 +291,18 @@ def test_replies_cannot_be_drawn_in_ways_that_do_not_exist(changed: dict[str, An
     rule = message.replace(option, f"sampling.{option} of a task's spec", 1)
     with pytest.raises(ValueError, match=f"^{rule}"):
         TaskSpec.from_dict({"environment": "sudoku", "sampling": changed})
+
+
+def test_a_file_means_what_it_meant_when_it_was_written() -> None:
+    of_a_thinking_model = Sampling(max_new_tokens=4096, temperature=0.6, top_p=0.95, top_k=20)
+    assert TaskSpec.from_dict({"environment": "sudoku"}).sampling == of_a_thinking_model
+    partly = TaskSpec.from_dict({"environment": "sudoku", "sampling": {"temperature": 1.0, "top_k": 0}})
+    assert partly.sampling == Sampling(max_new_tokens=4096, top_p=0.95)
+    assert (
+        TaskSpec.of_name("sudoku").sampling
+        == Sampling()
+        == TaskSpec.from_dict(TaskSpec.of_name("sudoku").to_dict()).sampling
+    )
 
 
 # Trust

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from contextlib import contextmanager
 
@@ -11,10 +12,12 @@ from peft import LoraConfig
 from small_teams import sudoku_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GenerationConfig
+from trl import GRPOConfig
 
 from hf_credit import CreditConfig, CreditTrainer, make
 from hf_credit.policies.generation import ContinuingReplies, sampler
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.trainers.saving import task_spec
 
 
 class Casts(TorchDispatchMode):
@@ -124,7 +127,7 @@ def test_a_trainer_in_bfloat16_casts_each_weight_once_in_a_call(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"reuse_prefixes": False}, {"reuse_prefixes": False, "generation_kwargs": {"top_k": 1}}, {"use_lora": True}],
+    [{}, {"reuse_prefixes": False}, {"reuse_prefixes": False, "top_k": 1}, {"use_lora": True}],
     ids=str,
 )
 def test_a_trainer_draws_what_the_recipe_says_whatever_the_models_own_settings_are(tmp_path, settings):
@@ -148,3 +151,33 @@ def test_a_trainer_draws_what_the_recipe_says_whatever_the_models_own_settings_a
         drawn.append([list(one.ids) for one in trainer.generate_replies([list(range(6, 26))] * 8)])
         assert trainer.model.generation_config.min_p == brought.get("min_p")
     assert drawn[0] == drawn[1]
+
+
+# Every setting of TRL that decides which tokens are drawn, with another value than its default.
+DRAWN = {
+    "temperature": 0.7, "top_p": 0.8, "top_k": 5, "min_p": 0.03, "repetition_penalty": 1.4, "max_completion_length": 6,
+}  # fmt: skip
+OF_ANOTHER_KIND = {"use_cache", "cache_implementation", "push_to_hub"}
+
+
+def test_what_training_draws_with_is_what_evaluation_draws_with_for_every_setting_of_trl(tmp_path):
+    settings = {one.name for one in dataclasses.fields(GRPOConfig) if hasattr(GenerationConfig(), one.name)}
+    assert settings - OF_ANOTHER_KIND | {"max_completion_length"} == set(DRAWN)
+    for changed in ({}, *({name: value} for name, value in DRAWN.items()), DRAWN):
+        model, tokenizer = sudoku_policy()
+        args = CreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", **changed)
+        sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current")
+        trainer = CreditTrainer(
+            model, sudoku, args, sudoku.tasks("train", 8), method="outcome_reward", processing_class=tokenizer
+        )
+        saved = task_spec(sudoku, trainer.method, args).sampling
+        configs = trainer.generation_config, sampler(model, tokenizer, **vars(saved)).config
+        training, evaluation = ({**one.to_dict(), "return_dict_in_generate": None} for one in configs)
+        assert training == evaluation, changed
+
+
+def test_parameters_of_a_generation_that_no_evaluation_has_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"generation_kwargs must be None, got .*: an evaluation would draw otherwise"
+    ):
+        CreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, generation_kwargs={"typical_p": 0.5})

@@ -102,7 +102,7 @@ LOADED = {
 }  # fmt: skip
 NOT_THE_LOSS = OF_TRANSFORMERS | LOADED | {
     "model_init_kwargs", "trust_remote_code", "num_generations_eval", "ds3_gather_for_generation", "shuffle_dataset",
-    "generation_batch_size", "top_p", "top_k", "min_p", "generation_kwargs", "chat_template_kwargs",
+    "generation_batch_size", "top_p", "top_k", "min_p", "chat_template_kwargs",
     "repetition_penalty", "cache_implementation", "use_vllm", "vllm_mode", "vllm_model_impl",
     "vllm_enable_sleep_mode", "vllm_structured_outputs_regex", "vllm_server_base_url", "vllm_server_host",
     "vllm_server_port", "vllm_server_timeout", "vllm_group_port", "vllm_gpu_memory_utilization",

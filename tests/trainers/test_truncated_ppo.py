@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -314,14 +313,11 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
     [
         ({"algorithm": "reinforce"}, "algorithm must be one of ppo, grpo, gspo, got 'reinforce'"),
         ({"algorithm": "grpo", "group_size": 1}, "group_size must be at least 2, got 1"),
-        ({"algorithm": "gspo", "group_size": 1}, "group_size must be at least 2, got 1"),
         ({"algorithm": "gspo", "importance_sampling_level": "token"}, "of gspo is 'sequence', got 'token'"),
         ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "needs a critic, got algorithm"),
         ({"algorithm": "grpo", "whiten": True}, "whiten has no effect with algorithm 'grpo', got True; leave it out"),
         ({"advantage_eps": 1e-4}, "advantage_eps has no effect with algorithm 'ppo', got 0.0001; leave it out"),
-        ({"truncation": "random", "cut": "gentle"}, "cut must be one of hard, soft, mask, got 'gentle'"),
-        ({"truncation": "random", "window": 0}, "window of a rule must be at least 1, got 0"),
-        ({"truncation": "random", "min_progress": math.nan}, "min_progress must be a number, got NaN"),
+        ({"truncation": "random", "window": 0}, "window must be at least 1, got 0"),
         ({"truncation": "random", "truncation_options": '{"probability": 2}'}, r"must be in \[0, 1\], got 2"),
         ({"truncation": "random", "truncation_options": "often"}, "must be a mapping, got 'often'"),
         ({"truncation": "sideways"}, "rule must be one of"),
@@ -336,7 +332,6 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
             "that ends the episode, got cut='mask', which plays",
         ),
         ({"aggregation": "row"}, "aggregation must be one of token, sequence, got 'row'"),
-        ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
         ({"critic_warmup_steps": -3}, "warmup_steps of a critic must be at least 0, got -3"),
     ],
     ids=str,

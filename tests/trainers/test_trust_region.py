@@ -233,11 +233,12 @@ def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
     assert logged[0]["trust_region/projected"] == 0  # at the policy that played
     assert logged[0]["trust_region/kl"] > 0.002  # after its first update
     assert {"trust_region/kl_tool", "trust_region/outside_top", "trust_region/penalised"} <= logged[1].keys()
+    accumulated = {"per_device_train_batch_size": 4, "pad_to_multiple_of": 16}
     layouts: dict[str, dict[str, Any]] = {
-        "a row a pass": {"rows_per_forward": 1},
-        "prompts shared": {"rows_per_forward": 3, "share_prompts": True},
-        "accumulated and padded": {"per_device_train_batch_size": 4, "pad_to_multiple_of": 16},
+        "prompts shared, accumulated and padded": {"rows_per_forward": 3, "share_prompts": True, **accumulated}
     }
+    if not layer:  # what a layer computes of a row is cut and summed in one layout as in each
+        layouts |= {"a row a pass": {"rows_per_forward": 1}, "accumulated and padded": accumulated}
     for layout, settings in layouts.items():
         cut = one_update(micro_policy, **{**play, **settings})
         for found, expected in zip(cut.kept, whole.kept, strict=True):

@@ -97,7 +97,6 @@ def test_a_dataset_of_task_rows_is_trained_on(one_update: Callable[..., Any], mi
     ("changed", "message"),
     [
         ({"gamma": 1.5}, "gamma must be in"),
-        ({"min_active": 0}, "min_active must be at least 1, got 0"),
         ({"history": "all"}, "history must be one of append, rendered, current, got 'all'"),
         ({"max_turns": 0}, "max_turns must be at least 1, got 0"),
     ],

@@ -34,7 +34,7 @@ def client(async_server: Any, untied_policy: Path) -> Iterator[Any]:
 
     def connect(**settings: Any) -> Server:
         made.append(
-            Server(async_server.url, str(untied_policy), **{"max_tokens": 8, "patience": PATIENCE, **settings})
+            Server(async_server.url, str(untied_policy), **{"max_new_tokens": 8, "patience": PATIENCE, **settings})
         )
         made[-1].wait()
         return made[-1]
@@ -75,7 +75,7 @@ def test_log_probabilities_of_what_nobody_sampled(client: Any, untied_policy: Pa
 
 
 def test_collections_are_played_while_weights_change(client: Any, untied_policy: Path, tmp_path: Path) -> None:
-    one = client(max_tokens=12)
+    one = client(max_new_tokens=12)
     chat = Chat(AutoTokenizer.from_pretrained(untied_policy))
     interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False)
     worker = Worker(

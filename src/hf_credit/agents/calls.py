@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Range, encodable, read
+from hf_credit.content import Content, content_of, joined
 from hf_credit.rollouts.special_tokens import plain_role
 from hf_credit.safe_io import parse_json
 
@@ -74,7 +75,7 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]], merged: bool = Tru
             found.append(one)
             continue
         for name in ("content", "reasoning_content"):
-            last |= {name: text} if (text := "\n".join(it[name] for it in (last, one) if it.get(name))) else {}
+            last |= {name: said} if (said := joined(it[name] for it in (last, one) if it.get(name))) else {}
         last |= {"tool_calls": [*last.get("tool_calls", ()), *one["tool_calls"]]} if called else {}
     return found
 
@@ -111,10 +112,11 @@ def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], n
     return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
 
 
+_TEXTS = (None, "text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
 
 
-def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+def _words(message: Mapping[str, Any]) -> tuple[Content, str]:
     """Returns the content and the thoughts of a message."""
     content = message.get("content")
     parts = content if isinstance(content, list | tuple) else [content]
@@ -123,8 +125,9 @@ def _words(message: Mapping[str, Any]) -> tuple[str, str]:
     thoughts: dict[str, str] = {}  # a server may say the same ones in several fields
     for text in map(_text, (*(message.get(name) for name in _THOUGHTS), within)):
         thoughts.setdefault("".join(text.split()), text)
-    spoken = _text([part for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS])
-    return "\n".join(filter(None, (spoken, message.get("refusal")))), "\n".join(filter(str.strip, thoughts.values()))
+    others = [(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS]
+    spoken = joined(_text(part) if kind in _TEXTS else content_of([part]) for part, kind in others)
+    return joined(filter(None, (spoken, message.get("refusal")))), "\n".join(filter(str.strip, thoughts.values()))
 
 
 def _text(value: Any) -> str:
@@ -157,7 +160,7 @@ def digest(value: Any) -> str:
 
 def written(value: Any) -> str:
     """Returns plain values as JSON, the same text for equal values."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=vars)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

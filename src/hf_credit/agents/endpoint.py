@@ -26,7 +26,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from hf_credit.agents.calls import canonical_call, estimated_tokens, shown_message, written
-from hf_credit.agents.dialects import CREATED, ChatCompletions, completion, dialect_of, read_call
+from hf_credit.agents.dialects import CREATED, DIALECTS, Dialect, completion, dialect_of, read_call
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Worth, encodable, read
@@ -98,7 +98,7 @@ call, after which the program may go on, and `"failed"`, after which the run has
 
 
 class Endpoint:
-    """A server on loopback that answers chat completions, responses and messages, streamed or not.
+    """A server on loopback that answers calls in all of `DIALECTS`, streamed or not.
 
     Args:
         roles: the names of models that programs may call; empty for any.
@@ -165,22 +165,20 @@ class Endpoint:
         self._chat = chat, most
 
     async def _paid(self, request: Request) -> Response:
-        on_event = self._rewarded.get(_key(request))
+        on_event = self._rewarded.get(DIALECTS[0].key(request.headers))
         if on_event is None:
-            return _refusal(
-                ChatCompletions(), RefusedCallError("a reward needs the reward key of a live run", None, 401)
-            )
+            return _refusal(DIALECTS[0], RefusedCallError("a reward needs the reward key of a live run", None, 401))
         try:
             value = read(Worth | bool, (await _body(request)).get("value"), "the value of a reward")
         except ValueError as error:
             on_event("failed", str(error))
-            return _refusal(ChatCompletions(), error)
+            return _refusal(DIALECTS[0], error)
         on_event("reward", float(value))
         return JSONResponse({})
 
     async def _models(self, request: Request) -> Response:
         dialect = dialect_of(request.url.path, request.headers)
-        if _key(request) not in self._runs:
+        if dialect.key(request.headers) not in self._runs:
             return _refusal(dialect, _NO_KEY)
         about = {
             "object": "model",
@@ -198,25 +196,23 @@ class Endpoint:
         return JSONResponse({"object": "list", "data": [*known.values()], "has_more": False, **ends})
 
     async def _called(self, request: Request) -> Response:
-        key, path = _key(request), request.url.path
+        path = request.url.path
         dialect = dialect_of(path, request.headers)
+        key = dialect.key(request.headers)
         if key not in self._runs:
             return _refusal(dialect, _NO_KEY)
         on_event, waiting = self._runs[key]
         try:
-            counts = path.endswith("/messages/count_tokens")
-            if request.method != "POST" or not (counts or path.endswith(dialect.path)):
-                raise RefusedCallError(
-                    f"a call must be one of chat completions, responses or messages, got {request.method} "
-                    f"{path[:100]!r}; call one.",
-                    status=404,
-                )
+            if request.method != "POST" or not dialect.reads(path):
+                *names, last = (one.name for one in DIALECTS)
+                sentence = f"a call must be one of {', '.join(names)} or {last}, got {request.method} {path[:100]!r}"
+                raise RefusedCallError(f"{sentence}; call one.", status=404)
             body = await _body(request)
-            form, ignored = read_call(dialect, body)
+            form, ignored = read_call(dialect, body, path)
             asked = canonical_call(form)
             if self._roles and asked["model"] not in self._roles:
                 raise _no_model(asked["model"], self._roles)
-            if counts:
+            if dialect.counting and path.endswith(dialect.counting):
                 return JSONResponse({"input_tokens": self._count(asked)})
         except ValueError as error:
             on_event("refused", str(error))
@@ -236,7 +232,7 @@ class Endpoint:
             return _refusal(dialect, dialect.too_long(*record["too_long"]))
         try:
             said = dialect.reply(completion(record, place, asked["model"]), body)
-            if body.get("stream"):
+            if dialect.streams(path, body):
                 return Response(dialect.stream(said, body), media_type="text/event-stream")
             return JSONResponse(said)
         except Exception as error:  # ours, so that it is no failure of the policy
@@ -279,10 +275,6 @@ async def _body(request: Request) -> Any:
     return encodable(body)
 
 
-def _key(request: Request) -> str:
-    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-
-
 def _no_model(name: str, roles: Iterable[str]) -> RefusedCallError:
     return RefusedCallError(
         f"the model of a call must be one of the roles {', '.join(roles)}, got {name[:100]!r}; call one of these, or "
@@ -293,7 +285,7 @@ def _no_model(name: str, roles: Iterable[str]) -> RefusedCallError:
     )
 
 
-def _refusal(dialect: ChatCompletions, error: ValueError) -> Response:
+def _refusal(dialect: Dialect, error: ValueError) -> Response:
     """Returns an error. A connection whose request may not have been read ends."""
     error = error if isinstance(error, RefusedCallError) else RefusedCallError(str(error))
     return JSONResponse(dialect.error(error), error.status, {"Connection": "close"})

@@ -18,7 +18,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from hf_credit.agents.program import Model, model_environment
+from hf_credit.agents.program import TEMPORARY, Model
 
 _MOST_OUTPUT = 2**26  # bytes that a command prints as its result
 _MOST_TRACEBACK = 20_000  # characters
@@ -31,7 +31,7 @@ def played(
     """Plays one run in this process, and returns its outcome or exception in JSON's types.
 
     Args:
-        request: the run, with its `task`, its `seed`, and the address and keys of its model.
+        request: the run, with its `task`, its `seed`, the address and keys of its model, and the `variables` of SDKs.
         folder: its own.
         program, scorer: the functions.
     """
@@ -43,7 +43,9 @@ def played(
         name=request["name"],
         _reward_key=request["reward_key"],
     )
-    os.environ.update(model_environment(model))
+    own, temporary = os.fspath(folder), os.fspath(folder / TEMPORARY)
+    own_variables = {"HF_CREDIT_SEED": str(model.seed), "HF_CREDIT_FOLDER": own, "HOME": own, "TMPDIR": temporary}
+    os.environ.update(request["variables"] | own_variables)
     os.chdir(folder)
     tempfile.tempdir = None  # it may know another one
     random.seed(model.seed)

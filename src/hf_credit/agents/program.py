@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import http.client
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hf_credit.boundary import Range, check, types_of
+from hf_credit.boundary import Range
+from hf_credit.options import Count, NotNegative, Options, Positive
 from hf_credit.trust import importable, is_code
 from hf_credit.validators import finite_number
 
@@ -61,7 +61,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Options):
     """The settings of a program, from the decorator `agent` or the options of its task.
 
     Attributes:
@@ -81,8 +81,7 @@ class Settings:
             methods with an oracle. Imported in the training process.
         canonical: `"module:function"` that takes a call, as plain values, and returns the part that is compared when a
             run is restored, without times and addresses. Imported in the training process.
-        history: what a context has of earlier replies that return unchanged: with `"append"` their tokens, with
-            `"rendered"` what the chat template writes of them when the model is served, mostly without thoughts.
+        history: of earlier replies that return unchanged, as in `hf_credit.playing.Prompts`.
         environment: names of variables for the program, beside those that every program gets. Those of a run, such as
             `HOME`, its folder, come before them.
         disk_bytes: the most bytes of a file that a run writes, and of all files in its folder together, which are
@@ -93,19 +92,19 @@ class Settings:
     """
 
     columns: tuple[str, ...] = ()
-    max_calls: Annotated[int, Range(1)] = 16
+    max_calls: Count = 16
     score: str | None = None
     roles: tuple[str, ...] = ()
-    settle: Annotated[float, Range(0)] = 0.0
+    settle: NotNegative = 0.0
     repeats: bool = True
-    seconds: Annotated[float, Range(above=0)] = 60.0
+    seconds: Positive = 60.0
     failure: float = 0.0
     close: str | None = None
     judge: str | None = None
     canonical: str | None = None
     history: Literal["append", "rendered"] = "append"
     environment: tuple[str, ...] = ()
-    disk_bytes: Annotated[int, Range(1)] = 2**30
+    disk_bytes: Count = 2**30
     checked: Annotated[int, Range(0)] = 2
 
     def __post_init__(self) -> None:
@@ -115,8 +114,7 @@ class Settings:
                 object.__setattr__(self, name, code := importable(code))
             if code is not None and not is_code(code):
                 raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function of a module.")
-        for name, kind in types_of(Settings).items():
-            object.__setattr__(self, name, check(name, getattr(self, name), kind))
+        super().__post_init__()
 
 
 class Agent:
@@ -156,17 +154,3 @@ def agent(**settings: Any) -> Callable[[Callable[[Mapping[str, Any], Model], Any
         return Agent(function, Settings(**{**settings, **here}))
 
     return decorated
-
-
-def model_environment(model: Model) -> dict[str, str]:
-    """Returns the environment variables by which a program or command finds its model."""
-    return {
-        "OPENAI_BASE_URL": model.base_url,
-        "OPENAI_API_KEY": model.api_key,
-        "ANTHROPIC_BASE_URL": model.anthropic_base_url,
-        "ANTHROPIC_API_KEY": model.api_key,
-        "HF_CREDIT_SEED": str(model.seed),
-        "HF_CREDIT_FOLDER": os.fspath(model.folder),
-        "HOME": os.fspath(model.folder),
-        "TMPDIR": os.fspath(model.folder / TEMPORARY),
-    }

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.agents.calls import difference, digest
+from hf_credit.agents.dialects import variables
 from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.states import AgentState, Answered
@@ -212,6 +213,7 @@ class LiveRun:
             "base_url": self.runs.endpoint.base_url,
             "key": self._keys[0],
             "reward_key": self._keys[1],
+            "variables": variables(self.runs.endpoint.base_url, self._keys[0]),
             "folder": own,
             "name": (self.runs.settings.roles or (DEFAULT_ROLE,))[0],
         }

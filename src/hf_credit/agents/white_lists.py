@@ -1,4 +1,4 @@
-"""What a call may have in each dialect: its parameters, messages or items, parts of content, and tools.
+"""What a call may have: shapes of parameters, messages, parts of content and tools, from which dialects make theirs.
 
 `MESSAGE_LIST` is also what logs and captures may have: a message is known in every way in, or is refused in each.
 
@@ -53,102 +53,57 @@ class Types(dict[str, dict[str, Any]]):
     """The fields of objects by their `type`; that of an object without one is the first."""
 
 
-def _of(kind: Any, names: str) -> dict[str, Any]:
+def each(kind: Any, names: str) -> dict[str, Any]:
+    """Fields with these names, each of the same shape."""
     return dict.fromkeys(names.split(), kind)
 
 
-def _parts(types: str, **others: Any) -> Any:
+def text_parts(types: str, **others: Any) -> Any:
     """Text, or parts of text of these types, or of other types with their fields."""
-    text = {one: _of(str, "type text") | _of(Any, _MARKS) for one in types.split()}
-    other = {one: _of(str, "type") | _of(Any, _MARKS) | fields for one, fields in others.items()}
+    text = {one: each(str, "type text") | each(Any, MARKS) for one in types.split()}
+    other = {one: each(str, "type") | each(Any, MARKS) | fields for one, fields in others.items()}
     return (str, [(str, Types(text | other))])
 
 
-_MARKS = "cache_control annotations citations logprobs caller signature id index format"  # without a meaning in a call
-_SCHEMA = {"schema": Mapping[str, Any], "strict": bool} | _of(str, "name description")
-_FLAT_FORMAT = Types(text={"type": str}, json_object={"type": str}, json_schema=_SCHEMA | {"type": str})
-_FORMAT = Types(_FLAT_FORMAT | {"json_schema": {"type": str, "json_schema": _SCHEMA}})
-_FUNCTION = {"name": Needed(Annotated[str, Range(1, 256)]), "description": str} | {
+MARKS = "cache_control annotations citations logprobs caller signature id index format"  # without a meaning in a call
+_SCHEMA = {"schema": Mapping[str, Any], "strict": bool} | each(str, "name description")
+FLAT_FORMAT = Types(text={"type": str}, json_object={"type": str}, json_schema=_SCHEMA | {"type": str})
+FORMAT = Types(FLAT_FORMAT | {"json_schema": {"type": str, "json_schema": _SCHEMA}})
+FUNCTION = {"name": Needed(Annotated[str, Range(1, 256)]), "description": str} | {
     "parameters": Mapping[str, Any],
     "strict": Unheeded(bool),
 }
-_CALLED = {"name": Needed(), "arguments": Any}
-_TOKENS = Annotated[int, Range(1)]
-_COMMON = (
-    _of(Any, "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id")
-    | _of(Any, "prompt_cache_options priority cache_control prediction max_tool_calls")
-    | _of(Unheeded(float), "temperature top_p min_p presence_penalty frequency_penalty repetition_penalty")
-    | _of(Unheeded(int), "top_k seed")
-    | _of(bool, "stream parallel_tool_calls")
-    | _of(str, "model")
-    | {"tool_choice": (str, _of(str, "type name") | {"function": _of(str, "name")})}
+CALLED = {"name": Needed(), "arguments": Any}
+TOKENS = Annotated[int, Range(1)]
+COMMON = (
+    each(Any, "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id")
+    | each(Any, "prompt_cache_options priority cache_control prediction max_tool_calls")
+    | each(Unheeded(float), "temperature top_p min_p presence_penalty frequency_penalty repetition_penalty")
+    | each(Unheeded(int), "top_k seed")
+    | each(bool, "stream parallel_tool_calls")
+    | each(str, "model")
+    | {"tool_choice": (str, each(str, "type name") | {"function": each(str, "name")})}
 )
 
-_THOUGHT = {"thinking": _parts("text"), "closed": Literal[True]}
-_REASONING = _of(str, "reasoning text")
-_REFUSAL = {"refusal": str}
+_THOUGHT = {"thinking": text_parts("text"), "closed": Literal[True]}
+_REASONING = each(str, "reasoning text")
+REFUSAL = {"refusal": str}
 _MESSAGE = (
     {"role": Needed(Annotated[str, Range(1, 64)])}
-    | _of(str, "tool_call_id tool_name refusal reasoning_content reasoning thinking")
-    | {"content": _parts("text", thinking=_THOUGHT, reasoning=_REASONING, refusal=_REFUSAL)}
+    | each(str, "tool_call_id tool_name refusal reasoning_content reasoning thinking")
+    | {"content": text_parts("text", thinking=_THOUGHT, reasoning=_REASONING, refusal=REFUSAL)}
     | {"name": Unheeded(str), "annotations": Any, "weight": Unheeded(Literal[0, 1])}
-    | {"tool_calls": [_of(str, "id") | {"index": int, "type": Literal["function"], "function": Needed(_CALLED)}]}
-    | {"function_call": _CALLED, "thinking_blocks": _parts("", thinking=_THOUGHT)[1]}
-    | {"reasoning_details": _parts("reasoning.text", **{"reasoning.summary": _of(str, "summary")})[1]}
+    | {"tool_calls": [each(str, "id") | {"index": int, "type": Literal["function"], "function": Needed(CALLED)}]}
+    | {"function_call": CALLED, "thinking_blocks": text_parts("", thinking=_THOUGHT)[1]}
+    | {"reasoning_details": text_parts("reasoning.text", **{"reasoning.summary": each(str, "summary")})[1]}
     | dict.fromkeys(("prefix", "partial"), Literal[False])
 )
 MESSAGE_LIST = [_MESSAGE]
 """Of messages of chat completions, with the thoughts and refusals of the common servers."""
-CHAT = (
-    _COMMON
-    | _of(_TOKENS, "max_tokens max_completion_tokens")
-    | _of(Unheeded(str), "reasoning_effort verbosity")
-    | {"messages": MESSAGE_LIST, "tools": [Types(function={"type": str, "function": _FUNCTION})]}
-    | {"stream_options": _of(bool, "include_usage include_obfuscation continuous_usage_stats")}
-    | {"stop": (str, [str]), "n": Literal[1], "logprobs": bool, "top_logprobs": Literal[0]}
-    | {"response_format": _FORMAT, "modalities": [Literal["text"]]}
-)
-"""Of chat completions."""
-
-_ITEM, _SAID = _of(str, "type id call_id status"), _parts("input_text output_text text", refusal=_REFUSAL)
-_SUMMARY = {"summary": _parts("summary_text")[1], "content": _parts("reasoning_text")[1]}
-_ITEMS = Types(
-    message=_ITEM | {"role": Needed(), "phase": Any, "content": _SAID},
-    function_call=_ITEM | _CALLED,
-    function_call_output=_ITEM | {"output": _SAID},
-    reasoning=_ITEM | _SUMMARY,
-)
-RESPONSES = (
-    _COMMON
-    | {"input": (str, [_ITEMS]), "tools": [Types(function={"type": str} | _FUNCTION)]}
-    | {"instructions": str, "max_output_tokens": _TOKENS, "stream_options": Mapping[str, Any]}
-    | {"include": [Literal["message.output_text.logprobs", "reasoning.encrypted_content"]]}
-    | {"background": Literal[False], "truncation": Literal["disabled"], "top_logprobs": Literal[0]}
-    | {"text": {"format": _FLAT_FORMAT, "verbosity": Unheeded(str)}, "reasoning": Unheeded(Mapping[str, Any])}
-)
-"""Of Responses."""
-
-_BLOCK = _of(str, "type") | _of(Any, _MARKS)
-_BLOCKS = Types(
-    text=_BLOCK | {"text": str},
-    thinking=_BLOCK | {"thinking": str},
-    tool_use=_BLOCK | {"id": str, "name": Needed()} | {"input": Mapping[str, Any]},
-    tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": _parts("text")},
-)
-_TOOL = _BLOCK | _of(str, "name description") | {"input_schema": Mapping[str, Any], "strict": Unheeded(bool)}
-MESSAGES = (
-    _COMMON
-    | {"messages": [{"role": Needed(Literal["user", "assistant"]), "content": (str, [_BLOCKS])}]}
-    | {"tools": [Types(custom=_TOOL)], "tool_choice": _of(str, "type name") | {"disable_parallel_tool_use": bool}}
-    | {"system": _parts("text"), "max_tokens": _TOKENS, "stop_sequences": [str]}
-    | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str), "format": _FLAT_FORMAT}}
-    | {"output_format": _FLAT_FORMAT}
-)
-"""Of Anthropic's messages."""
 
 REMEDIES = MappingProxyType(
-    _of("send the whole conversation with each call", "previous_response_id conversation")
-    | _of("use response_format", "structured_outputs guided_json")
+    each("send the whole conversation with each call", "previous_response_id conversation")
+    | each("use response_format", "structured_outputs guided_json")
     | {"n": "call several times", "functions": "use tools", "function_call": "use tool_choice"}
     | {"top_logprobs": "leave it out, since only sampled tokens are known"}
     | {"truncation": "shorten the input after the error of a context that is too long"}

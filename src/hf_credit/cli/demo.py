@@ -181,9 +181,7 @@ def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
-    known = recipe.recipe()
-    most, kept = known["max_completion_length"], {name: known[name] for name in ("temperature", "top_p", "top_k")}
-    sampling = Sampling(max_new_tokens=most, **kept)
+    sampling = Sampling(max_new_tokens=recipe.recipe()["max_completion_length"])
     config = MicroConfig(**recipe.base, seed=recipe.seed)
     create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
@@ -254,8 +252,8 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
 def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     """Writes the report over all seeds: means over seeds, and paired differences per seed."""
     from hf_credit.evaluation.report import REPORT_FILE, Comparison, shown, table
-    from hf_credit.evaluation.results import LABELS
     from hf_credit.evaluation.statistics import SHARE, mean_interval, paired_difference
+    from hf_credit.rollouts.metric_names import label
 
     def means(policy: str, metric: str) -> list[float]:
         return [fmean(report.results[policy].values(metric).values()) for report in reports]
@@ -274,7 +272,7 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
         "tasks. The intervals cover the weights, the scripted play, the order of tasks and the sampling in training."
     )
     listed = "\n".join(f"- {verdict}" for verdict in verdicts)
-    body = table(("policy", *(LABELS[metric] for metric in _METRICS)), rows)
+    body = table(("policy", *map(label, _METRICS)), rows)
     text = f"# {reports[0].title}: {len(reports)} seeds\n\n{body}\n\n{note}\n\n{listed}\n"
     return write(output / REPORT_FILE, text)
 
@@ -286,7 +284,7 @@ def folders(output: Path) -> dict[str, Path]:
 
 def _print(report: Report) -> None:
     from hf_credit.evaluation.report import budget, shown
-    from hf_credit.evaluation.results import LABELS
+    from hf_credit.rollouts.metric_names import label
 
     used = {run.name: budget(run) for run in report.runs}
     rows = []
@@ -294,7 +292,7 @@ def _print(report: Report) -> None:
         summary = results.summary()
         spent = [f"{used[name][what] or 0:,.0f}" if name in used else "" for what in ("episodes", "generated_tokens")]
         rows.append([name, *(shown(metric, summary[metric]) for metric in _METRICS), *spent])
-    print_rows(["policy", *(LABELS[metric] for metric in _METRICS), "episodes", "tokens"], rows)
+    print_rows(["policy", *map(label, _METRICS), "episodes", "tokens"], rows)
     typer.echo("Means over held-out tasks [95% intervals]; episodes and tokens are those of training.\n")
     for comparison in report.comparisons:
         typer.echo(f"- {comparison.verdict}")

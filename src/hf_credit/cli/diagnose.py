@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,13 +40,17 @@ class Diagnosed(Played):
         str,
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
-            "replays: the gain that replays could bring, estimated without replays."
+            "replays: the gain that replays could bring, estimated without replays; "
+            "signal: how much signal each method has before a training, and whether it agrees with the outcome."
         ),
     ] = "buckets"
     method: Annotated[
         list[str] | None, typer.Option(help="Also measure the credit of this method, or module:factory; repeatable.")
     ] = None
     method_option: MethodOptions = None
+    collections: Annotated[
+        int, typer.Option(help="With --protocol signal: collections of each method, of 16 tasks.", min=3)
+    ] = 24
     buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100
     candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8
     replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4
@@ -98,11 +103,17 @@ class Diagnosed(Played):
         from hf_credit.diagnostics.policy import Tasks
         from hf_credit.diagnostics.protocols import Protocol
 
+        make: Any = Protocol
+        if self.protocol == "signal":
+            from hf_credit.trainers.signal_protocol import SignalProtocol
+
+            make = partial(SignalProtocol, collections=self.collections)
+
         def own(*names: str) -> dict[str, Any]:
             return {name: getattr(self, name) for name in names}
 
         plan = own("buckets", "candidates", "replays", "value_actions", "common_random_numbers", "seed")
-        return Protocol(
+        return make(
             name=self.protocol,
             plan=BucketPlan(**plan, events=tuple(self.event or ()), draws=8 * self.candidates),
             tasks=Tasks(**own("episodes", "first_task", "dataset", "split")),
@@ -131,7 +142,9 @@ def diagnose(
 
     With `--protocol training` each method plays an update with its own collector on `--episodes` tasks, and the credit
     of its decisions is compared with replays of them. With `--protocol replays` each task is played once; the noise of
-    each decision determines how much replays could lower the cost of signal, and which decisions to replay.
+    each decision determines how much replays could lower the cost of signal, and which decisions to replay. With
+    `--protocol signal` each method plays and credits `--collections` updates of an unchanged policy, which tell how
+    many tokens its signal costs.
 
     \b
     Examples:
@@ -142,6 +155,7 @@ def diagnose(
       hf-credit diagnose runs/sudoku_micro --protocol training --episodes 64
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
+      hf-credit diagnose runs/sudoku_micro_base --protocol signal --method rloo --method verifiable_process
     """
     be_quiet()  # before the imports that print warnings
     models = [model, *(beside or [])]

@@ -41,11 +41,10 @@ def envs(
         return
     from hf_credit import collaborations, environments
     from hf_credit.oracles import default_oracle
-    from hf_credit.registry import find
 
     table = Table("environment", "options and their defaults", "oracle", box=box.SIMPLE_HEAD)
     for name in environments.known():
-        factory = find("environment", {**environments.ENVIRONMENTS, **environments.WORLDS}, name)
+        factory = environments.NAMED.find(name)
         needed = any(option.default is option.empty for option in _parameters(factory))
         environment = None if needed or name in environments.WORLDS else environments.make(name)
         oracle = None if environment is None else default_oracle(environment)
@@ -53,8 +52,7 @@ def envs(
         table.add_row(name, _options(factory, environment), judge, end_section=True)
     teams = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
     for name in collaborations.known():
-        factory = find("collaboration", collaborations.COLLABORATIONS, name)
-        teams.add_row(name, _options(factory), end_section=True)
+        teams.add_row(name, _options(collaborations.NAMED.find(name)), end_section=True)
     for listed in (table, teams):
         Console().print(listed)
 

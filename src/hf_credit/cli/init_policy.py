@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import SHOWN_TURNS, EnvironmentOptions, TaskName, parse_options
+from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options, with_options
 from hf_credit.cli.progress import Progress, be_quiet
+from hf_credit.options import Option, first_sentence, part_of, with_fields_of
+from hf_credit.playing import Prompts
+from hf_credit.policies.micro_settings import MICRO_PROMPTS, MICRO_SAMPLING, MicroConfig
 
 if TYPE_CHECKING:
-    from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import TaskSpec
 
 
+def _flag(one: Option) -> tuple[Any, Any]:
+    default = getattr(MICRO_PROMPTS, one.name, one.default)
+    return Annotated[one.field_type, typer.Option(help=f"{first_sentence(one.text)}.")], default
+
+
+@dataclass(frozen=True, kw_only=True)
+@with_fields_of(Prompts, MicroConfig, declare=_flag)
+class Micro:
+    """Options of the command for the policy: its prompts, its size and its warm-up."""
+
+
+@with_options("micro", Micro)
 def init_policy(
     task: TaskName,
     output: Annotated[Path, typer.Argument(help="Output folder; `from_pretrained` loads it.")],
     option: EnvironmentOptions = None,
-    history: Annotated[str, typer.Option(help=SHOWN_TURNS)] = "current",
-    instructions: Annotated[bool, typer.Option(help="Start prompts with the instructions.")] = False,
-    hidden_size: Annotated[int, typer.Option(help="Hidden size of the model.")] = 64,
-    layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,
-    heads: Annotated[int, typer.Option(help="Number of attention heads.")] = 4,
-    quality: Annotated[
-        float, typer.Option(help="Probability that the scripted player takes an action that the oracle accepts.")
-    ] = 0.7,
-    episodes: Annotated[int, typer.Option(help="Number of scripted episodes to imitate.")] = 3000,
-    epochs: Annotated[int, typer.Option(help="Passes over these episodes.")] = 1,
-    batch_rows: Annotated[int, typer.Option(help="Rows per optimizer step of the warm-up.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the warm-up's cosine schedule.")] = 4e-3,
-    seed: Annotated[int, typer.Option(help="Seed of the weights, the scripted player and the order of episodes.")] = 0,
+    *,
+    micro: Micro,
 ) -> None:
     """Builds a micro policy for an environment or a collaboration and warms it up on scripted play of this --quality.
 
@@ -43,23 +47,11 @@ def init_policy(
       hf-credit init-policy relay runs/relay_base
     """
     be_quiet()  # before the imports that print warnings
-    from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig
     from hf_credit.tasks import TaskSpec
     from hf_credit.tasks.commands import evaluation_command
 
-    config = MicroConfig(
-        hidden_size=hidden_size,
-        layers=layers,
-        heads=heads,
-        quality=quality,
-        episodes=episodes,
-        epochs=epochs,
-        batch_rows=batch_rows,
-        learning_rate=learning_rate,
-        seed=seed,
-    )
-    shown = {"history": history, "instructions": instructions}
-    spec = TaskSpec.of_name(task, parse_options(option), sampling=MICRO_SAMPLING, **shown)
+    config = part_of(MicroConfig, micro)
+    spec = TaskSpec.of_name(task, parse_options(option), sampling=MICRO_SAMPLING, **vars(part_of(Prompts, micro)))
     with Progress() as progress:
         create(spec, config, output, progress)
     typer.echo(f"Wrote {output}. Try: {evaluation_command(output)}")

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from hf_credit.boundary import types_of
+from hf_credit.options import Option, first_sentence, with_fields_of
+from hf_credit.playing import Prompts, Sampling
 from hf_credit.recipes import find, read
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, search_here
@@ -51,10 +54,6 @@ DeviceOption = Annotated[
 
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")]
-SHOWN_TURNS = (
-    "append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: only the "
-    "current observation."
-)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
 
 
@@ -186,7 +185,14 @@ def _value(text: str) -> Any:
     return parse_json(text)
 
 
+def _as_in_training(one: Option) -> tuple[Any, Any]:
+    return Annotated[
+        one.field_type | None, typer.Option(help=f"{first_sentence(one.text)}. By default as in training.")
+    ], None
+
+
 @dataclass(frozen=True, kw_only=True)
+@with_fields_of(Prompts, Sampling, declare=_as_in_training)
 class Prompted:
     """Options of a command for the task, its prompts and its sampling: each field is one, with its default."""
 
@@ -200,29 +206,6 @@ class Prompted:
         ),
     ] = None
     option: EnvironmentOptions = None
-    history: Annotated[
-        str | None,
-        typer.Option(help=f"{SHOWN_TURNS} By default as in training."),
-    ] = None
-    instructions: Annotated[
-        bool | None, typer.Option(help="Start prompts with the instructions; by default as in training.")
-    ] = None
-    max_turns: Annotated[
-        int | None, typer.Option(help="Maximum number of actions per episode; by default as in training.")
-    ] = None
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Maximum length of a reply in tokens; by default as in training.")
-    ] = None
-    temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature; 0 is greedy. By default as in training.")
-    ] = None
-    top_p: Annotated[
-        float | None, typer.Option(help="Probability mass of nucleus sampling; 1 is off. By default as in training.")
-    ] = None
-    top_k: Annotated[
-        int | None,
-        typer.Option(help="Number of likeliest tokens to sample from; 0 is off. By default as in training."),
-    ] = None
     trust_remote_code: Annotated[
         bool,
         typer.Option(
@@ -261,10 +244,10 @@ class Prompted:
             if task is None:
                 raise ValueError(f"a policy needs a task, got {model!r} without {TASK_FILE}; add --task.")
             known = TaskSpec.of_name(task, options)
-        prompt = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
-        names = ("max_new_tokens", "temperature", "top_p", "top_k")
-        sampling = given(**{name: getattr(self, name) for name in names})
-        spec = replace(known, **prompt, sampling=replace(known.sampling, **sampling))
+        prompts, sampling = (
+            given(**{name: getattr(self, name) for name in types_of(one)}) for one in (Prompts, Sampling)
+        )
+        spec = replace(known, **prompts, sampling=replace(known.sampling, **sampling))
         if (difference := spec.shown_unlike(recorded, model)) is not None:
             typer.echo(f"Warning: {difference}", err=True)
         return spec
@@ -291,7 +274,7 @@ class Played(Prompted):
     def loading(self) -> dict[str, Any]:
         """Returns the arguments of `evaluate_model` and `load_subject` for loading and playing the policy."""
         return {
-            "role_models": {role: str(name) for role, name in parse_options(self.role_model).items()},
+            "role_models": parse_options(self.role_model),
             "max_concurrent": self.batch_size,
             "device": self.device,
             "trust_remote_code": self.trust_remote_code,

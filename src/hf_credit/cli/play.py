@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, parse_options
+from hf_credit.content import in_words
 
 
 def play(
@@ -43,7 +44,7 @@ def play(
     print(f"{world.instructions}\n\nSeed {seed}. Type an action,{asking} or quit.", flush=True)
     turns = 0
     while state.status == "active" and turns < world.max_turns:
-        print(f"\n{world.observe(state)}", flush=True)
+        print(f"\n{in_words(world.observe(state))}", flush=True)
         action = _ask(world, oracle, state)
         if action is None:
             break
@@ -51,7 +52,7 @@ def play(
         turns += 1
     ending = "not finished" if state.status == "active" else state.status
     metrics = ", ".join(f"{name} {value:g}" for name, value in world.metrics(state).items())
-    print(f"\n{world.observe(state)}\n\n{ending}: {metrics}", flush=True)
+    print(f"\n{in_words(world.observe(state))}\n\n{ending}: {metrics}", flush=True)
 
 
 def _ask(world: Any, oracle: Any, state: Any) -> str | None:

@@ -18,11 +18,15 @@ def preview(
     named: RecipeOption = None,
     tasks: Annotated[int, typer.Option(min=1, help="Task rows to play.")] = 8,
     shown: Annotated[int, typer.Option(min=0, help="Episodes to show whole.")] = 2,
+    collections: Annotated[
+        int, typer.Option(min=1, help="The most updates that measure the signal; 1 for none.")
+    ] = 16,
 ) -> None:
     """Shows a few episodes of a recipe as the policy reads and writes them, and whether it can begin to learn.
 
-    One update of a few tasks is played, credited and learned from with the settings of the recipe and a learning rate
-    of 0. Nothing is saved. It takes the words of `hf-credit train`: `--field value` overrides any field of the recipe.
+    Updates of a few tasks are played, credited and learned from with the settings of the recipe and a learning rate
+    of 0, which tell how much signal the method has, beside the plain outcome. Nothing is saved. It takes the words of
+    `hf-credit train`: `--field value` overrides any field of the recipe.
 
     \b
     Examples:
@@ -35,6 +39,6 @@ def preview(
 
     main = int(os.environ.get("RANK", "0")) == 0
     with Progress() as progress, progress.playing(f"episodes of {named or config}") if main else nullcontext():
-        found = look(arguments, tasks, shown)
+        found = look(arguments, tasks, shown, collections)
     if main:
         typer.echo(str(found))

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_credit.playing import Sampling
 from hf_credit.rollouts import Chat, Interaction, Request
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import finite_number
 
 S = TypeVar("S")
 Policies = PreTrainedModel | Callable[[str], AbstractContextManager[PreTrainedModel]]
@@ -189,7 +190,7 @@ def exact_values(
             none does in a `Collaboration`.
         model: the policy of all roles, or a function that opens the policy of a role; used in evaluation mode.
         states: with a pending reply.
-        **limits: `max_new_tokens`, `temperature` and `floor`, as in `reply_probabilities`.
+        **limits: `floor` and the sampling, as in `reply_probabilities`.
 
     Returns:
         The values of each state.
@@ -225,24 +226,23 @@ def reply_probabilities(
     model: Policies,
     requests: Sequence[Request],
     *,
-    max_new_tokens: int = 2,
-    temperature: float = 1.0,
     floor: float = 0.0,
+    **sampling: Any,
 ) -> list[dict[str, float]]:
     """Returns the probability of every reply to each request, by its text.
 
     Args:
         requests: of any roles; each is rendered as the first of its conversation.
         chat, model: as in `exact_values`.
-        max_new_tokens: the longest reply in tokens, its end included; the policy's sampler must have the same limit.
-        temperature: of the sampling, above 0.
         floor: in [0, 1); token sequences with a smaller probability are omitted.
+        **sampling: the parameters of a `hf_credit.tasks.Sampling`, those of the policy's sampler; by default replies
+            have at most two tokens, the end included.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: a number is out of range, or replies are not drawn from the whole vocabulary.
     """
-    whole_number("max_new_tokens", max_new_tokens, 1)
-    finite_number("temperature", temperature, above=0)
+    drawn = Sampling(**{"max_new_tokens": 2, **sampling})
+    drawn.require_whole()
     finite_number("floor", floor, 0, below=1)
     shared = isinstance(model, torch.nn.Module)
     keys = [
@@ -257,7 +257,7 @@ def reply_probabilities(
             policy.eval()
             try:
                 ends = torch.tensor(end_tokens(policy, chat.tokenizer))
-                sequences = _enumerate(policy, contexts, ends, max_new_tokens, temperature, floor)
+                sequences = _enumerate(policy, contexts, ends, drawn, floor)
             finally:
                 policy.train(in_training)
         replies |= zip(((role, context) for context in contexts), _texts(chat, contexts, sequences), strict=True)
@@ -280,20 +280,21 @@ def _enumerate(
     model: PreTrainedModel,
     contexts: list[tuple[int, ...]],
     ends: Tensor,
-    max_new_tokens: int,
-    temperature: float,
+    drawn: Sampling,
     floor: float,
 ) -> list[dict[tuple[int, ...], float]]:
     replies: list[dict[tuple[int, ...], float]] = [{} for _ in contexts]
     open_ends: list[_Open] = [(index, (), 1.0) for index in range(len(contexts))]
-    for length in range(1, max_new_tokens + 1):
+    for length in range(1, drawn.max_new_tokens + 1):
         longer: list[_Open] = []
         for part in _batches(contexts, open_ends):
             ids = torch.tensor([[*contexts[index], *reply] for index, reply, _ in part], device=model.device)
             before = torch.tensor([probability for _, _, probability in part], dtype=torch.float64)
             logits = cast(Any, model)(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
-            after = before[:, None] * (logits.double().cpu() / temperature).softmax(dim=-1)
-            ended = torch.isin(torch.arange(after.shape[1]), ends) if length < max_new_tokens else torch.tensor(True)
+            after = before[:, None] * (logits.double().cpu() / drawn.temperature).softmax(dim=-1)
+            ended = (
+                torch.isin(torch.arange(after.shape[1]), ends) if length < drawn.max_new_tokens else torch.tensor(True)
+            )
             kept = (after >= floor) & (after > 0)
             for row, token, over, probability in zip(
                 *kept.nonzero().T.tolist(), ended.expand_as(after)[kept].tolist(), after[kept].tolist(), strict=True

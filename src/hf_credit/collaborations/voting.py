@@ -46,16 +46,6 @@ def vote_score(votes: Sequence[str | None], scores: Mapping[str, float], ties: s
     return sum(scores[answer] for answer in counted) / len(counted)
 
 
-def scores_without(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> list[float]:
-    """Returns the score of the vote without each voter in turn: R_not_i of CCPO, section 4.1.
-
-    Args:
-        votes, scores, ties: as in `vote_score`.
-    """
-    others = ([*votes[:voter], *votes[voter + 1 :]] for voter in range(len(votes)))
-    return [vote_score(rest, scores, ties) for rest in others]
-
-
 Extractor = Callable[[str], str | None]
 """Returns the canonical form of a reply's answer, equal for equal answers; `None` if it has no answer."""
 

@@ -20,7 +20,7 @@ from hf_credit.collectors.forks import (
 from hf_credit.collectors.ratings import Ratings
 from hf_credit.collectors.removals import Removals
 from hf_credit.options import check_options
-from hf_credit.registry import find, name_and_options, refuse_options
+from hf_credit.registry import Registry, name_and_options
 
 __all__ = [
     "COLLECTORS", "Answers", "Collector", "Continuations", "Group", "RandomForks", "Ratings", "Removals", "Rollout",
@@ -43,6 +43,8 @@ COLLECTORS = {
     "visited_contexts": "hf_credit.collectors.forks:VisitedContexts",
 }
 
+NAMED = Registry[Collector]("collector", COLLECTORS, Collector, "derive yours from it.", check=check_options)
+
 
 def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> Collector:
     """Returns the collector called `name`, with its options: `make("tree", fanout=[2, 2])`.
@@ -56,7 +58,7 @@ def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> C
     Raises:
         ValueError: the name, an option or its value is invalid.
     """
-    factory: Any = find("collector", COLLECTORS, name)
+    factory: Any = NAMED.find(name)
     replaced: Any = instead_of
     parameters = inspect.signature(factory).parameters
     if "inner" in parameters:
@@ -70,12 +72,4 @@ def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> C
         options |= {} if inner is None else {"inner": inner}
     if "oracle" in parameters and "oracle" not in options and hasattr(replaced, "oracle"):
         options["oracle"] = replaced.oracle
-    refuse_options("collector", factory, name, options)
-    check_options(factory, options)
-    collector: Collector = factory(**options)
-    if not callable(collector):
-        raise ValueError(
-            f"a collector must be called with task rows, got a {type(collector).__name__} from {name!r}; derive yours "
-            "from hf_credit.collectors.Collector."
-        )
-    return collector
+    return NAMED.make(name, **options)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.oracles import OracleLike, resolve
@@ -73,6 +73,7 @@ class RolloutBatch:
         return tuple(rollout for rollout in self.rollouts if rollout.kind == kind)
 
 
+@runtime_checkable
 class Collector(Protocol):
     """Plays the episodes for a batch of task rows. It is a value: its fields determine what it does.
 

@@ -11,14 +11,12 @@ from hf_credit.credit.counterfactual import (
     allocated_advantages,
     bonus_rewards,
     fused_scores,
-    gradient_variance,
-    optimal_baseline,
     rated_rewards,
     shaped_contributions,
     standardised,
     trust,
 )
-from hf_credit.credit.critic_losses import balance_log_odds, class_weights, clipped_value_errors, clipped_value_loss
+from hf_credit.credit.critic_losses import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.credit.doubly_robust import (
     continuation_ratio,
     contributions,
@@ -80,13 +78,13 @@ from hf_credit.credit.turns import (
 __all__ = [
     "Moment", "Moments", "Multipliers", "RewardWeights", "StepSelector", "alive_advantages", "all_turns_advantages",
     "allocated_advantages", "balance_log_odds", "belief_reward", "bonus_rewards", "branch_advantages",
-    "class_weights", "clipped_surrogate", "clipped_value_errors", "clipped_value_loss", "continuation_ratio",
+    "class_weights", "clipped_surrogate", "clipped_value_errors", "continuation_ratio",
     "contributions", "cost_advantages", "decoupled_advantages", "discounted_returns", "divergence",
     "doubly_robust_values", "family_mean", "full_mean", "fused_scores", "generalized_advantages",
-    "gradient_variance", "group_advantages", "group_in_group_advantages", "group_scaled", "group_spread",
+    "group_advantages", "group_in_group_advantages", "group_scaled", "group_spread",
     "harmonic_mean", "inclusion_probabilities", "information_gain_advantages", "interpolated_logprobs",
     "leave_one_out", "log_ratio_advantages", "multi_turn_advantages", "nested_group_advantages",
-    "next_entropy_coefficient", "optimal_baseline", "pad_to_matrix", "pooled", "projected_logprobs",
+    "next_entropy_coefficient", "pad_to_matrix", "pooled", "projected_logprobs",
     "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks", "replay_branches",
     "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised",
     "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from hf_credit.credit.inputs import as_mask, working_dtype
+from hf_credit.credit.inputs import working_dtype
 from hf_credit.credit.shapes import Bool, Float, Real
 from hf_credit.validators import finite_number
 
@@ -18,10 +18,19 @@ def clipped_value_errors(
     returns: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
     clip: float | int | None,
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """The error at each position of `clipped_value_loss`, and where the clipped value determines it.
+    """The error of PPO's clipped value loss at each position, and where the clipped value determines it.
+
+        0.5 max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2)
+
+    This is the value loss of public PPO implementations for language models, on which the MAPPO baseline of paper C3
+    and the PPO of paper T3 (on verl) build; neither paper specifies it.
 
     Args:
-        values, old_values, returns, clip: as in `clipped_value_loss`.
+        values: the critic's predictions, with gradients.
+        old_values: its predictions before this update, without gradients.
+        returns: its targets, in the unit of the reward.
+        clip: the maximum change from the old value, above 0, in the unit of the reward; `None` is the plain squared
+            error, which ignores the old values.
 
     Returns:
         Errors, in at least float32; and a mask of the positions whose clipped value is further from the target than
@@ -40,48 +49,6 @@ def clipped_value_errors(
     clipped = (values.clamp(old_values - clip, old_values + clip) - returns).square()
     larger = clipped > plain
     return 0.5 * torch.where(larger, clipped, plain), larger  # if both are equal, the gradient is that of `plain`
-
-
-def clipped_value_loss(
-    values: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
-    old_values: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
-    returns: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
-    mask: Bool[Tensor, "*shape"] | Real[Tensor, "*shape"],
-    clip: float | int | None,
-    total: float | int | None = None,
-) -> Float[Tensor, ""]:
-    """PPO's clipped value loss, a mean over the mask.
-
-        L = mean_t 0.5 max((v[t] - R[t])^2, (clip(v[t], v_old[t] - clip, v_old[t] + clip) - R[t])^2)
-
-    This is the value loss of public PPO implementations for language models, on which the MAPPO baseline of paper C3
-    and the PPO of paper T3 (on verl) build; neither paper specifies it.
-
-    Args:
-        values: the critic's predictions, with gradients. Entries off the mask are ignored, as in the next two.
-        old_values: its predictions before this update, without gradients.
-        returns: its targets, in the unit of the reward.
-        mask: true (or 1) where there is a target.
-        clip: the maximum change from the old value, above 0, in the unit of the reward; `None` is the plain squared
-            error, which ignores the old values.
-        total: the divisor of the sum over the mask: for a part of a batch, the number of targets of the whole batch.
-            The number of targets in `mask` if `None`.
-
-    Returns:
-        The loss, in at least float32; 0 if the mask is empty.
-
-    Raises:
-        ValueError: `clip` is not above 0, shapes differ, or `mask` is not a mask.
-    """
-    if not values.shape == old_values.shape == returns.shape == mask.shape:
-        raise ValueError(
-            f"values, old_values, returns and mask must have one shape, got {tuple(values.shape)}, "
-            f"{tuple(old_values.shape)}, {tuple(returns.shape)} and {tuple(mask.shape)}; pad all alike."
-        )
-    mask = as_mask(mask)
-    values, old_values, returns = (torch.where(mask, tensor, 0) for tensor in (values, old_values, returns))
-    errors, _ = clipped_value_errors(values, old_values, returns, clip)
-    return errors.sum() / (mask.sum().clamp(min=1) if total is None else total)
 
 
 _LEAST = 1e-3

@@ -8,6 +8,7 @@ decreases, since a branch continues to its end. This is Neyman's allocation unde
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -80,9 +81,14 @@ def _pooled(noise: Tensor, tokens: Tensor) -> list[tuple[float, float, int]]:
     for name, values in (("noise", noise), ("tokens", tokens)):
         valid = values.isfinite() & (values >= 0)
         require(valid, values, f"{name} must be finite and at least 0 at every depth", "correct it")
+    return pooled_blocks(zip(noise.tolist(), tokens.tolist(), strict=True))
+
+
+def pooled_blocks(pairs: Iterable[tuple[float, float]]) -> list[tuple[float, float, int]]:
+    """The blocks in which b / c increases, weighted by c: the sums of b and of c, and the number of pairs."""
     blocks: list[tuple[float, float, int]] = []
-    for block in zip(noise.tolist(), tokens.tolist(), [1] * len(noise), strict=True):
-        blocks.append(block)
+    for pair in pairs:
+        blocks.append((*pair, 1))
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             b, c, size = blocks.pop()
             blocks[-1] = (blocks[-1][0] + b, blocks[-1][1] + c, blocks[-1][2] + size)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from hf_credit.credit.replay_allocation import pooled_blocks
 from hf_credit.logistic import logistic_weights
 from hf_credit.validators import finite_number
 
@@ -181,13 +182,8 @@ def pooled(places: Sequence[float], labels: Sequence[float]) -> tuple[tuple[floa
     by_place: dict[float, list[float]] = {}
     for place, label in sorted(zip(places, labels, strict=True)):
         by_place.setdefault(place, []).append(label)
-    blocks: list[tuple[float, int, int]] = []  # mean, labels, places
-    for group in by_place.values():
-        blocks.append((sum(group) / len(group), len(group), 1))
-        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-            (low, few, wide), (high, many, more) = blocks[-2:]
-            blocks[-2:] = [((low * few + high * many) / (few + many), few + many, wide + more)]
-    return tuple(by_place), tuple(mean for mean, _, wide in blocks for _ in range(wide))
+    blocks = pooled_blocks((float(sum(group)), float(len(group))) for group in by_place.values())
+    return tuple(by_place), tuple(total / count for total, count, size in blocks for _ in range(size))
 
 
 def _numbers(values: Tensor) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from hf_credit.boundary import Range
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights, Saved, weights_file
-from hf_credit.options import Count, Options, Positive
+from hf_credit.options import Count, Options, Positive, filled_by_factory
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
 from hf_credit.rollouts.method_context import CriticInput
@@ -38,8 +38,8 @@ class CriticConfig(Options):
         betas: the betas of AdamW.
         weight_decay: the weight decay of AdamW.
         max_grad_norm: the norm to which gradients are clipped; `None` for no clipping.
-        clip: maximum change of a value in one fit, in the unit of the reward, by `clipped_value_loss`; `None` for the
-            plain squared error.
+        clip: maximum change of a value in one fit, in the unit of the reward, by `clipped_value_errors`; `None` for
+            the plain squared error.
         passes: maximum number of passes of a fit over its sequences.
         past_updates: number of earlier updates whose sequences `learn` fits again.
         held_out: the share of the sequences of each update, the last ones, that are not trained on, in [0, 1). A fit
@@ -58,19 +58,19 @@ class CriticConfig(Options):
 
     learning_rate: Positive = 1e-5
     warmup_steps: Annotated[int, Range(0)] = 0
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    max_grad_norm: Positive | None = 1.0
+    betas: tuple[float, float] = filled_by_factory((0.9, 0.95))
+    weight_decay: float = filled_by_factory(0.0)
+    max_grad_norm: Positive | None = filled_by_factory(1.0)
     clip: Positive | None = 0.2
     passes: Count = 1
     past_updates: Annotated[int, Range(0)] = 0
     held_out: Annotated[float, Range(0, below=1)] = 0.0
     whiten: bool = False
     mini_batch_rows: Count | None = None
-    micro_batch_rows: Count = 8
-    gradient_checkpointing: bool = True
-    seed: int = 0
-    loss: Literal["squared", "cross_entropy"] = "squared"
+    micro_batch_rows: Count = filled_by_factory(8)
+    gradient_checkpointing: bool = filled_by_factory(True)
+    seed: int = filled_by_factory(0)
+    loss: Literal["squared", "cross_entropy"] = filled_by_factory("squared")
     owner: ClassVar[str] = "a critic"
 
 
@@ -185,7 +185,7 @@ class Critic(Saved):
         old_values: Tensor | None = None,
         held_out: Tensor | None = None,
     ) -> dict[str, float]:
-        """Trains the critic on targets, by `clipped_value_loss` or cross-entropy; call it on all processes at once.
+        """Trains the critic on targets, by `clipped_value_errors` or cross-entropy; call it on all processes at once.
 
         All targets of a mini-batch have equal weight, across processes and micro-batches.
 

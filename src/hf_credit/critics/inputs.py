@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hf_credit.rollouts import Episode
+from hf_credit.rollouts import Context, Episode
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.validators import one_of
 
@@ -53,7 +53,7 @@ def joint_histories(episode: Episode) -> list[tuple[int, ...]]:
     return histories
 
 
-def context_inputs(contexts: Sequence[tuple[int, ...]]) -> list[CriticInput]:
+def context_inputs(contexts: Sequence[Context]) -> list[CriticInput]:
     """Returns the critic input of each context, with one position, at its end."""
     return [CriticInput(ids=ids, at=(len(ids),)) for ids in contexts]
 

@@ -41,7 +41,6 @@ from hf_credit.diagnostics.replays import ReplayBlock as ReplayBlock
 from hf_credit.diagnostics.replays import ReplayGain as ReplayGain
 from hf_credit.diagnostics.replays import replay_gain as replay_gain
 from hf_credit.diagnostics.success import mean_pass_at_k as mean_pass_at_k
-from hf_credit.diagnostics.success import mean_score as mean_score
 from hf_credit.diagnostics.success import pass_at_k as pass_at_k
 from hf_credit.diagnostics.success import pass_at_k_by_instance as pass_at_k_by_instance
 from hf_credit.diagnostics.success import seed_averaged_difference as seed_averaged_difference

@@ -237,9 +237,7 @@ def with_exact_values(
     interaction: Interaction[Any],
     chat: Chat,
     model: PreTrainedModel,
-    *,
-    max_new_tokens: int,
-    **options: Any,
+    **limits: Any,
 ) -> list[Bucket]:
     """Adds the exact value of each context and candidate, by enumeration of all replies.
 
@@ -248,8 +246,7 @@ def with_exact_values(
     Args:
         buckets: as sampled; buckets from a file have no states.
         interaction, chat, model: those that sampled the buckets.
-        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`. Limit and temperature must
-            be those of the sampler, which must draw from the whole vocabulary.
+        **limits: as for `exact_values`.
 
     Returns:
         The buckets with exact values; replies with a probability below the floor keep `exact=None`.
@@ -260,7 +257,7 @@ def with_exact_values(
     states = [bucket.state for bucket in buckets]
     if None in states:
         raise ValueError("exact values need buckets with states, got a bucket without, as in files; sample it again.")
-    found = exact_values(interaction, chat, model, states, max_new_tokens=max_new_tokens, **options) if states else []
+    found = exact_values(interaction, chat, model, states, **limits) if states else []
     valued = []
     for bucket, values in zip(buckets, found, strict=True):
         actions: dict[str, Any] = {

@@ -15,6 +15,7 @@ from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
+from hf_credit.diagnostics.signal import SignalDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.evaluation.markdown import escaped, fenced, table
@@ -22,6 +23,7 @@ from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.words import plain
 
+_Found = Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 
@@ -43,6 +45,16 @@ _REPLAY_LEGEND = """\
 - Noise: delta^2 times the sum of |grad log pi|^2 up to this step, where a token of probability p counts 1 - p.
 - Intervals are 95% bootstrap intervals over episodes; with few episodes rho is too low.
 - A lower cost of signal does not speed up learning by the same factor."""
+_SIGNAL_LEGEND = """\
+- Tokens to SNR 1: generated tokens, with those of replays, until the signal-to-noise ratio of the gradient is 1.
+- S: squared norm of the expected gradient of a collection, without bias, so it may be negative.
+- Silent: collections whose gradient is 0. One outcome: groups (the episodes of a task, or of the collection where each
+  task has one) whose members all have one outcome.
+- Agreement: Spearman's correlation of credit of replies and their returns in replays that the credit does not use.
+- Cosine: of the expected gradients, from products of different collections, so that noise does not count.
+- Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.
+- A signal says how soon a method learns what it rewards, not whether that is the goal: for this look at the agreement
+  and at the cosine with outcome_reward."""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
@@ -98,6 +110,12 @@ def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
     return _write(folder, "replays", [*parts, _REPLAY_LEGEND, *_settings(found)], found)
 
 
+def write_signals(found: Sequence[SignalDiagnosis], folder: str | Path) -> Path:
+    """Writes `signal.md` and `signal.json`, with arguments and result as in `write_training_credit`."""
+    parts = ["# Signal and agreement", *_shown(signal_tables(found)), _SIGNAL_LEGEND, *_settings(found)]
+    return _write(folder, "signal", parts, found)
+
+
 def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[Any]) -> Path:
     """Writes a page, and its numbers as JSON."""
     path = Path(folder) / f"{name}.md"
@@ -105,7 +123,7 @@ def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[
     return write(path, "\n\n".join(parts) + "\n")
 
 
-def _settings(found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis]) -> list[str]:
+def _settings(found: Sequence[_Found]) -> list[str]:
     settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
     return ["## Settings", fenced(settings, "json", most=100_000)]
 
@@ -120,7 +138,9 @@ def bucket_file(place: int, name: str) -> str:
     return f"buckets_{place}_{plain}.jsonl"
 
 
-def numbers(found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis]) -> list[dict[str, Any]]:
+def numbers(
+    found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis],
+) -> list[dict[str, Any]]:
     """Returns the results as values of strict JSON, without buckets; undefined numbers are `None`."""
     return [
         plain({name: value for name, value in {**vars(one), "cost": one.cost.to_dict()}.items() if name != "buckets"})
@@ -286,6 +306,28 @@ def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, Table]:
         "Gain of replays": (header, gains),
         "Where to branch": (["policy", "decisions", "live branches", "noise", "tokens"], where),
     }
+
+
+def signal_tables(found: Sequence[SignalDiagnosis]) -> dict[str, Table]:
+    """Returns the header and the rows of each table, by title: the signal of methods, and their cosines."""
+    header = ["policy", "method", "tokens to SNR 1", "S", "silent", "one outcome", "success", "tokens", "agreement"]
+    rows = [
+        [
+            one.name,
+            label,
+            str(own),
+            shown(own.signal),
+            f"{own.silent:.0%}",
+            f"{own.equal:.0%}",
+            shown(own.success),
+            f"{own.tokens:,.0f}",
+            shown(one.agreement.get(label)),
+        ]
+        for one in found
+        for label, own in one.signals.items()
+    ]
+    cosines = [[one.name, pair, shown(value)] for one in found for pair, value in one.cosines.items()]
+    return {"Signal": (header, rows), **({"Cosines": (["policy", "methods", "cosine"], cosines)} if cosines else {})}
 
 
 def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:

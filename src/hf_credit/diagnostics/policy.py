@@ -165,10 +165,8 @@ def load_subject(
     name: str | None = None,
     tasks: Tasks | None = None,
     exact_floor: float | None = None,
-    role_models: Mapping[str, str] | None = None,
     max_concurrent: int = 256,
-    device: str | None = None,
-    trust_remote_code: bool = False,
+    **loading: Any,
 ) -> tuple[Subject, list[RolloutRequest[Any]]]:
     """Loads a saved policy and the tasks to diagnose it on.
 
@@ -179,9 +177,8 @@ def load_subject(
         name: the name of the policy; by default `model`.
         tasks: the tasks of the evaluation split.
         exact_floor: also computes exact values, by enumeration of replies with at least this probability.
-        role_models: as `models` in `load_role_models`. The policy plays every other role.
         max_concurrent: the maximum number of parallel episodes.
-        device, trust_remote_code: as in `load_policy`.
+        **loading: as for `hf_credit.policies.saved.SavedPolicy`.
 
     Raises:
         ValueError: the model, the setup or the tasks are invalid.
@@ -193,10 +190,9 @@ def load_subject(
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
-    loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    policy = SavedPolicy(model, setup, interaction, role_models=role_models, **loading)
-    most, temperature, room = setup.sampling.max_new_tokens, setup.sampling.temperature, policy.max_context_tokens
-    exact = {"model": policy.network, "max_new_tokens": most, "temperature": temperature, "floor": exact_floor}
+    policy = SavedPolicy(model, setup, interaction, **loading)
+    sampling, room = setup.sampling, policy.max_context_tokens
+    exact = {"model": policy.network, "floor": exact_floor, **vars(sampling)}
     set_seed(plan.seed)
     subject = Subject(
         name=name or public(model),
@@ -211,12 +207,12 @@ def load_subject(
                 critic,
                 kind=None if bound is None else bound.critic_specs.get(critic),
                 model=setup.critic_model,
-                max_tokens=None if room is None else room + most,
+                max_tokens=None if room is None else room + sampling.max_new_tokens,
             )
             for critic in dict.fromkeys(("critic", *(bound.critics if bound else ())))
             if has_critic(model, critic)
         },
-        logprobs=None if isinstance(policy.generate, Mapping) or temperature == 0 else policy.logprobs,
+        logprobs=None if isinstance(policy.generate, Mapping) or sampling.temperature == 0 else policy.logprobs,
         exact=None if exact_floor is None else exact,
         about={**policy.about(), "plan": asdict(plan), "tasks": public(asdict(tasks)), "exact_floor": exact_floor},
     )
@@ -241,15 +237,9 @@ def training_replies_at_most(plan: BucketPlan, most: int) -> int:
 
 
 def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
-    sampling = setup.sampling
     if not Enumerable(interaction).enumerable:
         raise ValueError(
             f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.name!r}; omit "
             "--exact."
         )
-    if sampling.temperature <= 0 or sampling.top_p != 1 or sampling.top_k:
-        raise ValueError(
-            "--exact needs sampling from the whole vocabulary, got temperature "
-            f"{sampling.temperature}, top_p {sampling.top_p} and top_k {sampling.top_k}; set --temperature above 0, "
-            "--top-p 1 and --top-k 0, or omit --exact."
-        )
+    setup.sampling.require_whole()

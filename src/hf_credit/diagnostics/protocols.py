@@ -20,12 +20,12 @@ from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.validators import one_of
 
-PROTOCOLS = ("buckets", "training", "replays")
+PROTOCOLS = ("buckets", "training", "replays", "signal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A protocol with its settings.
+    """A protocol with its settings; `signal` is `hf_credit.trainers.signal_protocol.SignalProtocol`.
 
     Attributes:
         name: one of `PROTOCOLS`.
@@ -92,9 +92,10 @@ class Protocol:
             "buckets": (partial(report.write_diagnosis, examples=self.examples), report.tables),
             "training": (report.write_training_credit, report.training_tables),
             "replays": (report.write_replays, report.replay_tables),
+            "signal": (report.write_signals, report.signal_tables),
         }
         write, tables = writers[self.name]
         warnings = [one.warning for one in found if self.name == "replays" and one.warning]
-        for one in found if self.name == "buckets" else ():
+        for one in found if self.name in ("buckets", "signal") else ():
             warnings += [f"{one.name}, credit of {label}: {why}" for label, why in one.not_measured.items()]
         return write(found, folder), tables(found), warnings

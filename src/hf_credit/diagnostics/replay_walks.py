@@ -15,7 +15,7 @@ import numpy as np
 from hf_credit.critics.inputs import policy_inputs
 from hf_credit.diagnostics.policy import Critic, Subject
 from hf_credit.diagnostics.replays import ReplayGain, replay_gain
-from hf_credit.methods.turns import step_rewards
+from hf_credit.methods.groups import step_rewards
 from hf_credit.rollouts import Decision, Ending, Episode, Ledger, RolloutRequest, refuse_total_failure
 from hf_credit.rollouts.method_context import Logprobs
 

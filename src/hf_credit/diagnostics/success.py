@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,23 +69,6 @@ def pass_at_k_by_instance(scores: Sequence[Sequence[float | None]], k: int, thre
     # NaN is below every threshold.
     correct = [sum(score is not None and score >= threshold for score in own) for own in scores]
     return [pass_at_k(len(own), count, k) for own, count in zip(scores, correct, strict=True)]
-
-
-def mean_score(scores: Sequence[float | None]) -> float:
-    """Returns the mean score over instances, with one attempt each.
-
-    Partial scores count, such as the share of unit tests that a program passes, while `mean_pass_at_k` counts only
-    scores of at least its threshold.
-
-    Args:
-        scores: the score of each instance; `None` or NaN if scoring failed, which counts as 0.
-
-    Raises:
-        ValueError: there is no instance.
-    """
-    if not len(scores):
-        raise ValueError("a mean score needs at least 1 instance, got none; evaluate more tasks.")
-    return float(np.mean([0.0 if score is None or math.isnan(score) else score for score in scores]))
 
 
 def seed_averaged_difference(

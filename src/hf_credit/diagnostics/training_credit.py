@@ -169,7 +169,7 @@ def training_credit(
         events=by_event(found, targets),
         decisions=len({decision.id for episode in collected.episodes for decision in episode.decisions}),
         unreplayed=len(drawn) - len(sound),
-        cost=_difference(context.ledger, spent) + cost,
+        cost=context.ledger - spent + cost,
         about=dict(about or {}),
     )
 
@@ -246,9 +246,7 @@ def exact_advantages(
     chat: Chat,
     model: PreTrainedModel,
     decisions: Sequence[TrainedDecision],
-    *,
-    max_new_tokens: int,
-    **options: Any,
+    **limits: Any,
 ) -> list[float]:
     """Computes exact advantages (paper C3, eq. 20) by enumeration, for small policies and short replies.
 
@@ -257,15 +255,14 @@ def exact_advantages(
     Args:
         interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model keeps its
             training or evaluation mode.
-        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`.
+        **limits: as for `exact_values`.
 
     Raises:
         ValueError: as `exact_values`.
     """
     states = list(dict.fromkeys(one.decision.state for one in decisions))
     was_training = model.training
-    options["max_new_tokens"] = max_new_tokens
-    values = exact_values(interaction, chat, model, states, **options) if states else []
+    values = exact_values(interaction, chat, model, states, **limits) if states else []
     found = dict(zip(states, values, strict=True))
     model.train(was_training)
     known = [(found[one.decision.state], one.decision.action_text) for one in decisions]
@@ -279,15 +276,6 @@ def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _difference(after: Ledger, before: Ledger) -> Ledger:
-    def less(more: Any, earlier: Any) -> Any:
-        if isinstance(more, Mapping):
-            return {role: count - earlier.get(role, 0) for role, count in more.items()}
-        return more - earlier
-
-    return Ledger(**{name: less(value, getattr(before, name)) for name, value in vars(after).items()})
 
 
 def _squared_errors(pairs: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from hf_credit.boundary import read
+from hf_credit.content import Content
 from hf_credit.environments.actions import last_action, tag
 from hf_credit.safe_io import parse_json
 
@@ -69,7 +70,7 @@ class Transition(Generic[S]):
     """
 
     state: S
-    observation: str
+    observation: Content
     reward: float
     terminated: bool
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -126,8 +127,8 @@ class Environment(ABC, Generic[S]):
         """The first state of `task`; `seed` determines all later random draws."""
 
     @abstractmethod
-    def observe(self, state: S) -> str:
-        """The observation of the agent in `state`."""
+    def observe(self, state: S) -> Content:
+        """The observation of the agent in `state`, a text."""
 
     @abstractmethod
     def legal_actions(self, state: S) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, get_args
 
+from hf_credit.content import Part
 from hf_credit.environments.actions import OPEN, plain_action, tag
 from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
@@ -234,8 +235,9 @@ def _state_problems(environment: Environment[Any], state: State) -> Iterator[Pro
     views = [(environment.observe(it), environment.legal_actions(it), environment.outcome(it)) for it in (state, back)]
     if views[0] != views[1]:
         yield "equal states must have equal observe, legal_actions and outcome", f"{views[0]!r} and {views[1]!r}"
-    if not isinstance(views[0][0], str):
-        yield "observe must return a string", repr(views[0][0])
+    shown = views[0][0]
+    if not isinstance(shown, str) and not (isinstance(shown, tuple) and all(isinstance(one, Part) for one in shown)):
+        yield "observe must return a string, or parts of a message", repr(shown)
     if not _is_finite(views[0][2]):
         yield "outcome must be a finite number in every state", repr(views[0][2])
     metrics = environment.metrics(state)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
+from hf_credit.content import in_words
 from hf_credit.environments.actions import call_in_words
-from hf_credit.rollouts import Decision, Episode, Interaction, Request
+from hf_credit.rollouts import Context, Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
 from hf_credit.rollouts.capabilities import Replayable
 from hf_credit.rollouts.chat import read_tokens
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits, one_number
-from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json, read_text
 from hf_credit.words import cut, plain
 
@@ -328,7 +328,7 @@ def _asked(
     messages = []
     for message in request.messages[shared:]:
         answered = calls.get(message.get("tool_call_id") or "")
-        text = [joined_parts(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
+        text = [in_words(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
         role = str(message["role"]) if answered is None else f"{message['role']}, result of {answered}"
         messages.append((role, "\n".join(filter(None, text))))
     return {"messages": tuple(messages), **_calls(decision, request, tokenizer)}
@@ -467,7 +467,7 @@ def token_credit(
     return tuple(pieces)
 
 
-def new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ...]:
+def new_context(before: Sequence[Decision], decision: Decision) -> Context:
     """Returns the tokens of a context after an earlier decision's context and, if they keep it, its reply."""
     for earlier in reversed(before):
         for known in (earlier.context_ids + earlier.action_ids, earlier.context_ids):

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from hf_credit.collaborations.exact_values import Expectations, Vector
 from hf_credit.environments import Environment, State
 from hf_credit.oracles.auditing import Auditor, EnumerableInterventions
+from hf_credit.playing import divides_logits
 from hf_credit.policies.generation import reply_logprobs
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentState
 
@@ -189,8 +190,7 @@ def model_policy(
             f"exact values need history='current', where the state determines the context, got "
             f"history={interaction.history!r}; set it."
         )
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}; raise it.")
+    divides_logits(temperature)
     environment = interaction.environment
     encode = functools.cache(lambda action, context: chat.reply_ids(environment.write_action(action), context))
     known: dict[Any, dict[str, float]] = defaultdict(dict)  # by context and legal actions

@@ -88,15 +88,13 @@ def evaluate_model(
     episodes: int | None = None,
     *,
     oracle: Oracle[Any] | None = None,
-    role_models: Mapping[str, str] | None = None,
     dataset: str | None = None,
     split: str = "test",
     first_task: int = 0,
     seed: int = 0,
     max_concurrent: int = 256,
-    device: str | None = None,
-    trust_remote_code: bool = False,
     on_episodes: Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None] | None = None,
+    **loading: Any,
 ) -> EvalResults:
     """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
 
@@ -105,12 +103,11 @@ def evaluate_model(
         spec: the task with its prompt and sampling settings.
         episodes, dataset, split: the tasks, one episode each, as in `hf_credit.tasks.rows.evaluation_starts`.
         oracle: judges every action; by default that of the environment.
-        role_models: as `models` in `load_role_models`. The policy plays every other role.
         first_task: the index of the first task.
         seed: of the sampling of replies; the tasks do not depend on it.
         max_concurrent: the maximum number of parallel episodes, which is the maximum batch size of generation.
-        device, trust_remote_code: as in `load_policy`.
         on_episodes: as in `evaluate_policy`.
+        **loading: as for `hf_credit.policies.saved.SavedPolicy`.
 
     Raises:
         ValueError: the model, the spec, a task or a sampling parameter is invalid.
@@ -122,8 +119,7 @@ def evaluate_model(
 
     from hf_credit.policies.saved import SavedPolicy
 
-    loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    policy = SavedPolicy(model, spec, interaction, role_models=role_models, **loading)
+    policy = SavedPolicy(model, spec, interaction, **loading)
     set_seed(seed)
     about = {**policy.about(), "first_task": first_task, "seed": seed}
     return evaluate_policy(

@@ -6,26 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_credit.evaluation.results import LABELS, SHARES
 from hf_credit.evaluation.runs import Run
 from hf_credit.extras import needed
 from hf_credit.files import replaced
-
-PANELS = (
-    "reward",
-    "success",
-    "completion",
-    "process_reward/mean",
-    "oracle/valid",
-    "endings/invalid_action",
-    "turns/mean",
-    "entropy",
-    "grad_norm",
-)
-"""The logged quantities with a panel."""
-
-_AS_SHARES = {"reward": "success", "process_reward/mean": "oracle/valid"}
-"""Quantities that equal another one if every outcome, or every verdict, is 0 or 1."""
+from hf_credit.rollouts.metric_names import METRICS
 
 LINES = "Thin lines: logged values. Thick lines: moving averages over a tenth of the updates."
 
@@ -48,16 +32,17 @@ def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
     """
     figure_class = require_matplotlib()
     logged = {name for run in runs for entry in run.log for name in entry}
-    panels = {name: LABELS[name] for name in PANELS if name in logged}
+    known = {name: metric for name, metric in METRICS.items() if metric.panel}
+    panels = {name: metric.label for name, metric in known.items() if name in logged}
     if not panels and "loss" in logged:  # of a warm-up
         panels = {"loss": "loss (nats per token)"}
     if not panels:
         raise ValueError(
-            f"a learning curve needs one of {', '.join(PANELS)} in the log, got "
+            f"a learning curve needs one of {', '.join(known)} in the log, got "
             f"{', '.join(sorted(logged)) or 'nothing'}; log one of them."
         )
-    for name, other in _AS_SHARES.items():
-        if all(run.curve(name) == run.curve(other) for run in runs if run.curve(name)[0]):
+    for name, metric in known.items():
+        if metric.equals and all(run.curve(name) == run.curve(metric.equals) for run in runs if run.curve(name)[0]):
             panels.pop(name, None)
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -83,7 +68,7 @@ def _draw(axis: Any, runs: Sequence[Run], name: str, label: str) -> None:
     axis.set_xlabel("update")
     axis.set_ylabel(label)
     axis.set_xlim(left=0)
-    if name in SHARES and name in PANELS:  # the loss of a warm-up is not the share of lost games
+    if METRICS[name].panel and METRICS[name].share:  # the loss of a warm-up is not the share of lost games
         axis.set_ylim(-0.02, min(axis.get_ylim()[1], 1.02))
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)

@@ -15,10 +15,10 @@ from jinja2 import TemplateError
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.traces import RecordedTraces, read_lines, trace_of
 from hf_credit.policies.scripted import Demonstration, Step, recorded, walk
-from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable
 from hf_credit.rollouts.failures import in_one_line
+from hf_credit.rollouts.interaction import said_in
 from hf_credit.trust import NO_CONSENT, Consent
 
 
@@ -119,7 +119,7 @@ def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number
             raise ValueError(
                 "a trace with calls must say which tools were offered, got none; add tools, or name a task with tools."
             )
-        if bad := read_reply(decision.action_text, request.tools).bad_calls:
+        if bad := said_in(decision.action_text, request.tools).bad_calls:
             raise ValueError(f"the calls of a trace must be readable, got one that is not ({bad[0].why}); correct it.")
         steps.append((decision.state, [request], [decision.action_text]))
     try:

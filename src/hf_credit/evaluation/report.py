@@ -16,11 +16,12 @@ from hf_credit.evaluation.credited import EPISODES_FILE, CreditedEpisode, choose
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
 from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.plots import LINES, learning_curves
-from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference, evaluation_files
+from hf_credit.evaluation.results import EvalResults, difference, evaluation_files
 from hf_credit.evaluation.runs import Run, has_log, read_run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.rollouts import Ledger
+from hf_credit.rollouts.metric_names import is_share, label
 from hf_credit.words import plain
 
 REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
@@ -70,8 +71,8 @@ class Comparison:
         mean, low, high = (
             _signed(self.metric, x) for x in (self.interval.mean, self.interval.low, self.interval.high)
         )
-        unit = " points" if self.metric in SHARES else ""
-        what = f"{self.of} minus {self.minus}, {LABELS[self.metric]}: {mean}{unit}"
+        unit = " points" if is_share(self.metric) else ""
+        what = f"{self.of} minus {self.minus}, {label(self.metric)}: {mean}{unit}"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
         if not self.excludes_zero:
             return f"{what}; {level} includes 0, so the difference is not significant over these {self.units}."
@@ -282,8 +283,8 @@ def _credit(report: Report) -> list[str]:
 def shown(name: str, interval: Interval) -> str:
     """Writes the mean of a metric with its interval and n for a table; shares are in percent."""
     values = (interval.mean, interval.low, interval.high)
-    mean, low, high = (f"{100 * value:.1f}" if name in SHARES else f"{value:.2f}" for value in values)
-    mean = f"{mean}%" if name in SHARES else mean
+    mean, low, high = (f"{100 * value:.1f}" if is_share(name) else f"{value:.2f}" for value in values)
+    mean = f"{mean}%" if is_share(name) else mean
     ends = "no interval" if math.isnan(interval.low) else f"[{low}, {high}]"
     return f"{mean} {ends}, n = {interval.n}"
 
@@ -298,7 +299,7 @@ def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
         ever = any(interval is not None and interval.mean != 0 for interval in intervals)
         if ever or name == "endings/invalid_action" or not name.startswith("endings/"):
             cells = ["-" if interval is None else shown(name, interval) for interval in intervals]
-            rows.append([LABELS.get(name, name), *cells])
+            rows.append([label(name), *cells])
     return rows
 
 
@@ -320,7 +321,7 @@ def _last_table(runs: Sequence[Run]) -> str:
 
 
 def _signed(metric: str, value: float) -> str:
-    return f"{100 * value:+.1f}" if metric in SHARES else f"{value:+.3f}"
+    return f"{100 * value:+.1f}" if is_share(metric) else f"{value:+.3f}"
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:

@@ -13,30 +13,8 @@ from typing import Any
 from hf_credit.boundary import read
 from hf_credit.evaluation.statistics import SHARE, Interval, mean_with_interval, paired_difference
 from hf_credit.rollouts import Ending, Episode
+from hf_credit.rollouts.metric_names import METRICS
 from hf_credit.safe_io import parse_json, read_text
-
-LABELS = {
-    "success": "success rate",
-    "completion": "completion rate",
-    "return_first": "return, moving first",
-    "return_second": "return, moving second",
-    "return": "return",
-    "draw": "draws",
-    "loss": "losses",
-    "reward": "outcome",
-    "oracle/valid": "oracle-valid actions",
-    **{f"endings/{ending}": f"ended: {ending.replace('_', ' ')}" for ending in Ending},
-    "turns": "turns per episode",
-    "tokens": "tokens per episode",
-    "process_reward/mean": "process reward of a turn",
-    "turns/mean": "turns per episode",
-    "entropy": "entropy of the policy (nats per token)",
-    "grad_norm": "norm of the gradient",
-}
-"""The labels of metrics of evaluations and logs, in display order."""
-
-SHARES = ("success", "completion", "draw", "loss", "oracle/valid", *(f"endings/{ending}" for ending in Ending))
-"""The metrics in [0, 1], which are shown in percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +93,7 @@ class EvalResults:
         return {seed: values[name] for seed, values in found if name in values}
 
     def summary(self, confidence: float = 0.95) -> dict[str, Interval]:
-        """Returns the mean of every metric over episodes, with its interval, in the order of `LABELS`.
+        """Returns the mean of every metric over episodes, with its interval, in the order of `METRICS`.
 
         An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but
         not in `reward` and rates such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of
@@ -129,7 +107,7 @@ class EvalResults:
             ImportError: scipy is missing.
         """
         names = {name for record in self.records for name in record.values()}
-        known = [name for name in LABELS if name in names]
+        known = [name for name in METRICS if name in names]
         found = {name: list(self.values(name).values()) for name in [*known, *sorted(names - set(known))]}
         return {name: mean_with_interval(values, confidence, range_of(name, values)) for name, values in found.items()}
 

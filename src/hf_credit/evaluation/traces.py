@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,14 +18,16 @@ from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.white_lists import MESSAGE_LIST, is_empty, unheeded
 from hf_credit.boundary import Range, Worth, check, read
 from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.content import text_of
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import absent_inputs
-from hf_credit.replies import read_reply
+from hf_credit.replies import Said, listed_calls, read_reply
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line
+from hf_credit.rollouts.interaction import Message, Reply
 from hf_credit.rollouts.rows import one_number
 from hf_credit.safe_io import MOST_BYTES, parse_json
 
@@ -49,14 +51,14 @@ class RecordedState:
         role: the role that replies.
         context: a digest of the messages.
         tools: the offered tools as JSON; if they are not recorded, the tools that are called.
-        trace: the messages of the trace, each as JSON, which its states share.
+        trace: the messages of the trace, which its states share.
         length: the number of messages before the reply.
     """
 
     role: str
     context: str = ""
     tools: str = "[]"
-    trace: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    trace: tuple[Message, ...] = field(default=(), compare=False, repr=False)
     length: int = field(default=0, compare=False)
 
 
@@ -71,7 +73,7 @@ class RecordedTraces(Interaction[RecordedState]):
         )
 
     def pending(self, state: RecordedState) -> tuple[Request, ...]:
-        messages = _parsed(state.trace)[: state.length]
+        messages = state.trace[: state.length]
         return (Request(role=state.role, messages=messages, tools=json.loads(state.tools)),)
 
     def advance(self, state: RecordedState, replies: Sequence[str]) -> RecordedState:
@@ -79,11 +81,6 @@ class RecordedTraces(Interaction[RecordedState]):
 
     def outcome(self, state: RecordedState) -> float:
         return 0.0
-
-
-@lru_cache(maxsize=1)  # the states of a trace are asked one after the other
-def _parsed(trace: tuple[str, ...]) -> list[dict[str, Any]]:
-    return [json.loads(message) for message in trace]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +328,7 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
     offered = canonical_tools(row.get("tools") or row.get("functions") or ())
     messages = canonical_messages(given, merged=False)
     tools = written(offered or _called(messages))
-    trace = tuple(written(_shown(message)) for message in messages)
+    trace = tuple(map(_shown, messages))
     replies: list[dict[str, Any]] = []
     context = ""
     for place, (raw, message) in enumerate(zip(given, messages, strict=True)):
@@ -345,10 +342,10 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
             role = raw.get("name") or DEFAULT_ROLE
             state = RecordedState(role=role, context=context, tools=tools, trace=trace, length=place)
             replies.append(
-                {"state": state, "action_text": _text(message), "trained": raw.get("weight") != 0, **tokens}
+                {"state": state, "action_text": trace[place]["content"], "trained": raw.get("weight") != 0, **tokens}
             )
         context = digest([context, trace[place]])
-    return replies, trace[: replies[0]["state"].length] if replies else ()
+    return replies, list(map(written, trace[: replies[0]["state"].length])) if replies else ()
 
 
 def _of_turns(row: Mapping[str, Any]) -> Replies:
@@ -357,14 +354,14 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         {"turns": row["turns"], "schema_version": row.get("schema_version", 1)}
     )
     replies: list[dict[str, Any]] = []
-    known: dict[str, str] = {}  # shares equal texts, as every turn repeats earlier messages
+    known: dict[str, Message] = {}  # shares equal messages, as every turn repeats earlier ones
     for place, turn in enumerate(captured.turns):
         asked = turn.request.get("messages") or []
         answers = turn.response.get("choices") or [{}]
         raw = {"role": "assistant", **(answers[0].get("message") or {})}
         unheeded(asked, MESSAGE_LIST, f"turns[{place}].request.messages", "a trace")
         unheeded(raw, MESSAGE_LIST[0], f"turns[{place}].response.choices[0].message", "a trace")
-        messages = [written(_shown(message)) for message in canonical_messages(asked, merged=False)]
+        messages = [_shown(message) for message in canonical_messages(asked, merged=False)]
         (message,) = canonical_messages([raw])
         state = RecordedState(
             role=raw.get("name") or DEFAULT_ROLE,
@@ -372,7 +369,7 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
             tools=written(
                 canonical_tools(turn.request.get("tools") or turn.request.get("functions") or ()) or _called([message])
             ),
-            trace=tuple(known.setdefault(text, text) for text in messages),
+            trace=tuple(known.setdefault(written(one), one) for one in messages),
             length=len(messages),
         )
         tokens = {
@@ -381,34 +378,36 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
             "logprobs": read(_Logprobs, list(turn.per_token_logps), "the log-probabilities of a turn"),
         }
         learned = any(turn.loss_mask[len(turn.prompt_token_ids) :])
-        replies.append({"state": state, "action_text": _text(message), "trained": learned, **tokens})
+        replies.append({"state": state, "action_text": _reply(message), "trained": learned, **tokens})
     first = replies[0] if replies else {}
-    return replies, first and (first["state"].trace or first["context_ids"])
+    return replies, first and (list(map(written, first["state"].trace)) or first["context_ids"])
 
 
-def _shown(message: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(message: Mapping[str, Any]) -> Message:
     """Returns a message in the form in which contexts are compared; that of an assistant only with its text."""
     assistant = message["role"] == "assistant"
-    return {"role": "assistant", "content": _text(message)} if assistant else shown_message(message)
+    return {"role": "assistant", "content": _reply(message)} if assistant else shown_message(message)
 
 
-def _text(message: Mapping[str, Any]) -> str:
-    """Returns the text of an assistant's message as of `Chat.texts`, with marked thoughts and tool calls.
+def _reply(message: Mapping[str, Any]) -> str:
+    """Returns an assistant's message as a reply, whose text is as of `Chat.texts`, with marked thoughts and calls.
 
     Raises:
         ValueError: a thought contains what ends it.
     """
-    thoughts = message.get("reasoning_content", "")
+    thoughts, content = message.get("reasoning_content", ""), text_of(message["content"])
     opening = f"<think>\n{thoughts}\n</think>\n\n" if thoughts else ""
     if opening and read_reply(opening).thoughts != thoughts.strip():
         raise ValueError(
             f"a thought must not contain marks of thoughts or calls, got {thoughts[:100]!r}; remove them."
         )
-    calls = [
-        marked(write_call(call["name"], call["arguments"]) if isinstance(call["arguments"], dict) else written(call))
-        for call in message.get("tool_calls", ())
-    ]
-    return opening + "\n".join(part for part in (message["content"], *calls) if part)
+    calls = message.get("tool_calls", ())
+    marks = [marked(write_call(call["name"], call["arguments"])) for call in calls]
+    spoken = "\n".join(filter(None, (content, *marks)))
+    if not (calls or thoughts) or read_reply(content) != Said(spoken=content, content=content):
+        return opening + spoken  # what marks the content has are read with the others
+    parts = {"thoughts": thoughts.strip(), "spoken": spoken.strip(), "content": content.strip()}
+    return Reply(opening + spoken, said=Said(**parts, made=listed_calls(calls)))
 
 
 def _called(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

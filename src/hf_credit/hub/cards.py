@@ -16,13 +16,14 @@ from huggingface_hub import CardData, EvalResultEntry, RepoCard, eval_result_ent
 from hf_credit._version import __version__
 from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.markdown import code, escaped
-from hf_credit.evaluation.results import LABELS, EvalResults, evaluation_files
+from hf_credit.evaluation.results import EvalResults, evaluation_files
 from hf_credit.evaluation.runs import Run, read_run
 from hf_credit.hub.bases import Bases, Files
 from hf_credit.hub.tables import MEANINGS
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.model_cards import corrected, hub_id
 from hf_credit.redaction import redacted
+from hf_credit.rollouts.metric_names import METRICS, label
 from hf_credit.tasks import TaskSpec
 from hf_credit.tasks.commands import evaluation_command
 
@@ -107,7 +108,7 @@ def checkpoint_files(
         begin=_BEGIN,
         end=_END,
         evaluations=evaluations,
-        labels=LABELS,
+        label=label,
         logged=None if run is None else _last(run),
         ledger=None if ledger is None else {**ledger.to_dict(), "tokens": ledger.tokens},
         facts=facts,
@@ -152,7 +153,7 @@ def _eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[s
 
 
 def _last(run: Run) -> dict[str, float]:
-    names = ("step", "reward", "success", "oracle/valid", "loss", "kl", "entropy")
+    names = ("step", *(name for name, metric in METRICS.items() if metric.headline or metric.panel))
     return {name: values[-1] for name in names for _, values in [run.curve(name)] if values}
 
 
@@ -161,7 +162,7 @@ def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, Eva
     for name, one in evaluations.items():
         summary = one.summary()
         metrics = [
-            {"type": key, "name": LABELS.get(key, key), "value": round(interval.mean, 6)}
+            {"type": key, "name": label(key), "value": round(interval.mean, 6)}
             for key, interval in summary.items()
             if not key.startswith("endings/") and math.isfinite(interval.mean)
         ]

@@ -13,6 +13,8 @@ from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_url
 from hf_credit.hub.wheel import own_wheel
+from hf_credit.options import with_parts
+from hf_credit.playing import Prompts
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.safe_io import read_yaml
 
@@ -30,21 +32,19 @@ class OpenEnvInteraction(EnvironmentInteraction):
         ValueError: as in `OpenEnvEnvironment` and `EnvironmentInteraction`.
     """
 
+    @with_parts
     def __init__(
         self,
         url: str,
         action_field: str | None = None,
         *,
-        history: str = "append",
-        instructions: bool = True,
-        max_turns: int | None = None,
+        prompts: Prompts = Prompts(),
         **options: Any,
     ) -> None:
-        environment = OpenEnvEnvironment(url, action_field, **options)
-        super().__init__(environment, history, instructions, max_turns)
+        super().__init__(OpenEnvEnvironment(url, action_field, **options), **vars(prompts))
 
     def spec(self) -> dict[str, Any]:
-        return EnvironmentInteraction(self.environment, self.history, self.instructions, self._own_limit).spec()
+        return EnvironmentInteraction(self.environment, **vars(self.prompts)).spec()
 
     def close(self) -> None:
         """Ends all sessions. A later step from a state opens a new session and restores the state there."""
@@ -81,15 +81,14 @@ def publish_environment(
     return publish(files, repo, repo_type="space", space_sdk="docker", message=message, **where)
 
 
+@with_parts
 def load_environment(
     repo: str,
     *,
     revision: str | None = None,
     token: str | None = None,
     endpoint: str | None = None,
-    history: str = "append",
-    instructions: bool = True,
-    max_turns: int | None = None,
+    prompts: Prompts = Prompts(),
     **server: Any,
 ) -> EnvironmentInteraction:
     """Loads an OpenEnv Space as an interaction, without running its code.
@@ -109,7 +108,7 @@ def load_environment(
             name code; or as in `OpenEnvInteraction`.
         HubError: as in `fetch`.
     """
-    shown: dict[str, Any] = {"history": history, "instructions": instructions, "max_turns": max_turns}
+    shown = vars(prompts)
     if "://" in repo:
         return OpenEnvInteraction(repo, **shown, **server)
     fetched = fetch(repo, repo_type="space", revision=revision, token=token, endpoint=endpoint, allow=["openenv.yaml"])

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_credit.boundary import encodable
+from hf_credit.content import in_words
 from hf_credit.evaluation.credited import requests_of
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
@@ -190,7 +191,7 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
             *(asked[0].messages[asked[1] :] if asked is not None else ()),
             {"role": "assistant", "content": decision.action_text},
         ]
-    return [{"role": one["role"], "content": encodable(one["content"])} for one in messages]
+    return [{"role": one["role"], "content": encodable(in_words(one["content"]))} for one in messages]
 
 
 def trace(row: Mapping[str, Any]) -> bytes:

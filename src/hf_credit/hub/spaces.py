@@ -15,6 +15,7 @@ import yaml
 
 from hf_credit import environments
 from hf_credit._version import __version__
+from hf_credit.content import in_words
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.files import write
@@ -154,7 +155,7 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], action: s
         "shown_options": "; ".join(f"`{key}={json.dumps(value)}`" for key, value in options.items()) or "none",
         "summary": (type(environment).__doc__ or environment.name).strip().split("\n\n")[0].replace("\n    ", " "),
         "instructions": environment.instructions,
-        "opening": opening,
+        "opening": in_words(opening),
         "action": action.replace("\\", "\\\\").replace('"', '\\"'),
         "low": f"{low:g}",
         "high": f"{high:g}",

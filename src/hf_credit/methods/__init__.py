@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hf_credit import collectors
 from hf_credit.methods import t3
 from hf_credit.methods.base import Credit, CriticTargets, Estimator, Method
 from hf_credit.options import check_options
-from hf_credit.registry import find as find_named
-from hf_credit.registry import names, refuse_options
+from hf_credit.registry import Registry
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
 
 __all__ = [
@@ -56,6 +55,11 @@ METHODS = {
     "vineppo": "hf_credit.methods.vineppo:vineppo",
 }
 
+NAMED = Registry[Method](
+    "method", METHODS, Method, "return Method(name=..., collector=..., estimator=...).", check=check_options
+)
+find, known = NAMED.find, NAMED.known
+
 PARTS = ("collector", "truncation")
 """Options of every method, unless the method defines an option of that name itself."""
 
@@ -77,15 +81,8 @@ def make(name: str, **options: Any) -> Method:
     factory = find(name)
     others = [part for part in PARTS if part not in inspect.signature(factory).parameters]
     parts = {part: options.pop(part) for part in others if part in options}
-    refuse_options("method", factory, name, options)
-    check_options(factory, options)
-    method = factory(**options)
-    if not isinstance(method, Method):
-        raise ValueError(
-            f"a factory must return a hf_credit.methods.Method, got a {type(method).__name__} from {name!r}; return "
-            "Method(name=..., collector=..., estimator=...)."
-        )
-    return composed(dataclasses.replace(method, name=name, options=options), **parts)
+    method = dataclasses.replace(NAMED.make(name, **options), name=name, options=options)
+    return composed(method, **parts)
 
 
 def composed(method: Method, collector: Part | None = None, truncation: Part | None = None) -> Method:
@@ -119,15 +116,6 @@ def composed(method: Method, collector: Part | None = None, truncation: Part | N
     return dataclasses.replace(method, **changed)
 
 
-def find(name: str) -> Callable[..., Method]:
-    """Returns the factory of the method `name`, as for `make`.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
-    return find_named("method", METHODS, name)
-
-
 def summary(name: str) -> str:
     """Returns one sentence about the method `name`: the first of its module if that has one method, else of its
     factory.
@@ -139,8 +127,3 @@ def summary(name: str) -> str:
     module = METHODS.get(name, name).partition(":")[0]
     alone = sum(path.startswith(f"{module}:") for path in METHODS.values()) == 1
     return (inspect.getdoc(sys.modules[module] if alone else factory) or "").partition("\n")[0]
-
-
-def known() -> list[str]:
-    """Returns the names of `METHODS` and those of entry points of installed packages, in `hf_credit.methods`."""
-    return names("method", METHODS)

@@ -27,9 +27,9 @@ from hf_credit.collectors.forks import fork
 from hf_credit.critics.inputs import policy_inputs
 from hf_credit.methods import replay_plan as plans
 from hf_credit.methods.base import Credit, CriticTargets, Method
+from hf_credit.methods.groups import step_rewards
 from hf_credit.methods.replay_plan import START, Plan, Profile, ReplayMemory, StateKey, Sums, ratio_of
 from hf_credit.methods.trees import StepTrees
-from hf_credit.methods.turns import step_rewards
 from hf_credit.options import Count, Options, Share, filled_by_factory, with_parts
 from hf_credit.rollouts import Decision, Ending, RolloutRequest
 from hf_credit.rollouts.method_context import CriticInput, MethodContext

@@ -1,4 +1,7 @@
-"""AREW: the advantage of an episode, moved from its turns with a negative critique to those with a positive one."""
+"""AREW: the advantage of an episode, moved from its turns with a negative critique to those with a positive one.
+
+A[t] = A + strength u[t],    u[t] = 1/P if the critique is positive, -1/N if negative, else 0    (arXiv:2603.12109)
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ from torch import Tensor
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit.shapes import Float, Shaped
 from hf_credit.methods.base import Credit, paper, without_errors
-from hf_credit.methods.groups import OfScores, of_groups
+from hf_credit.methods.groups import OfScores, Turns, of_groups
 from hf_credit.methods.grpo import GroupScore
-from hf_credit.methods.turns import Turns
 from hf_credit.options import NotNegative
 from hf_credit.oracles.base import ACCEPTED_ABOVE
 from hf_credit.rollouts.method_context import MethodContext

@@ -1,4 +1,8 @@
-"""AT2PO: the outcomes of a tree's leaves, normalised by the group, and for each turn the mean over its children."""
+"""AT2PO: the outcomes of a tree's leaves, normalised by the group, and for each turn the mean over its children.
+
+A(s, a) = V(s'),    V of a leaf = (R - mean_group R) / std_group R, else the mean of V over the branches
+(arXiv:2601.04767)
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from hf_credit.credit import whitened
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.oracles import Oracle, auditing
 from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.registry import described, plain
+from hf_credit.registry import Registry, plain
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
@@ -223,7 +223,7 @@ def _described(part: Any) -> Any:
     except ValueError:
         pass
     try:
-        name, options = described("part", {}, part)
+        name, options = Registry[Any]("part", {}).spec(part)
         return {"is": name, **options}
     except ValueError:
         return {"is": type(part).__qualname__}

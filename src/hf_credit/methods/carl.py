@@ -1,4 +1,7 @@
-"""CARL: more rollouts from the states where the policy is most uncertain, and credit only at forks."""
+"""CARL: more rollouts from the states where the policy is most uncertain, and credit only at forks.
+
+A(s, a) = V(s') - V(s),    V of a leaf = R, else the mean of V over the branches    (arXiv:2512.04949)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""CCPO: each agent is rewarded for its counterfactual contribution to the team (the paper CCPO)."""
+"""CCPO: each agent is rewarded for its counterfactual contribution to the team (the paper CCPO).
+
+Delta_i = R - R without agent i    (eq. 1),    r_i = tanh(alpha (Delta_i - mu) / (sigma + eps))    (eq. 4)
+A_i = (r_i - mean r_i) / std r_i over the episodes of a task    (eq. 5)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DRACO: the advantage of an episode by a rubric, redistributed to the steps that its criteria cite."""
+"""DRACO: the advantage of an episode by a rubric, redistributed to the steps that its criteria cite.
+
+A[t] = A N w[t] / (n[t] sum_k w[k]),    w[t] = Q[t] if A >= 0, else 1 - Q[t]    (arXiv:2609.04094, eqs. 5 and 6)
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,7 @@ from torch import Tensor
 
 from hf_credit.credit import group_advantages, pad_to_matrix, redistributed_advantages
 from hf_credit.methods.base import INPUTS, paper
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns, score
+from hf_credit.methods.groups import OfTurns, Turns, of_groups, score
 from hf_credit.options import Positive
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Criteria, Judged

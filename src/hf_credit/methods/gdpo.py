@@ -1,4 +1,8 @@
-"""GDPO: every decision of an episode gets a sum of rewards, each normalised in its group."""
+"""GDPO: every decision of an episode gets a sum of rewards, each normalised in its group.
+
+S[i] = sum_k w[k] (r_k[i] - mean_group r_k) / std_group r_k    (arXiv:2601.05242)
+A[i] = (S[i] - mean S) / std S
+"""
 
 from __future__ import annotations
 

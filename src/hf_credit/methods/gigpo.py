@@ -1,4 +1,8 @@
-"""GiGPO: group-relative advantages of episodes of one task, plus those of their steps from equal states."""
+"""GiGPO: group-relative advantages of episodes of one task, plus those of their steps from equal states.
+
+A[i, t] = A_E[i] + weight A_S[i, t]    (arXiv:2505.10978)
+A_E = R - mean_group R,    A_S = return from t - mean of the returns from equal states
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,7 @@ from torch import Tensor
 from hf_credit.credit import discounted_returns, group_in_group_advantages
 from hf_credit.credit.leave_one_out import number_of_others
 from hf_credit.methods.base import INPUTS, paper
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns, state_numbers
+from hf_credit.methods.groups import OfTurns, Turns, of_groups, state_numbers
 from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 

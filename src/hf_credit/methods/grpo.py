@@ -1,4 +1,7 @@
-"""GRPO: every decision of an episode gets its outcome, normalised by the mean and standard deviation of its group."""
+"""GRPO: every decision of an episode gets its outcome, normalised by the mean and standard deviation of its group.
+
+A[i] = (R[i] - mean_group R) / (std_group R + eps)    (arXiv:2402.03300, section 4.1.2)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""GSPO: the credit of GRPO, with a loss that uses the importance ratio of whole episodes."""
+"""GSPO: the credit of GRPO, with a loss that uses the importance ratio of whole episodes.
+
+A as in `grpo`,    ratio of an episode = exp(mean over its tokens of log pi / pi_old)    (arXiv:2507.18071, eq. 7)
+"""
 
 from __future__ import annotations
 

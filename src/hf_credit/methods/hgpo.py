@@ -1,4 +1,8 @@
-"""HGPO: a step is compared with the steps from equal states, and more with those of equal earlier states."""
+"""HGPO: a step is compared with the steps from equal states, and more with those of equal earlier states.
+
+A[i, t] = sum_k w[k] A_k[i, t] / sum_k w[k],    w[k] = (k + offset)^alpha    (arXiv:2602.22817, eq. 7)
+A_k = return from t - mean of the returns from equal states with k equal ones before
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,7 @@ from hf_credit.boundary import Range
 from hf_credit.credit import discounted_returns, nested_group_advantages
 from hf_credit.credit.leave_one_out import number_of_others
 from hf_credit.methods.base import INPUTS, paper
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns, state_numbers
+from hf_credit.methods.groups import OfTurns, Turns, of_groups, state_numbers
 from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 

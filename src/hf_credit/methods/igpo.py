@@ -1,4 +1,7 @@
-"""IGPO: every turn gets the gain in the policy's probability of the right answer, and the last one the outcome."""
+"""IGPO: every turn gets the gain in the policy's probability of the right answer, and the last one the outcome.
+
+r[t] = p[t + 1] - p[t],    r[last] = R,    A[t] = sum_{u >= t} gamma^(u - t) z(r[u])    (arXiv:2510.14967)
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ from torch import Tensor
 
 from hf_credit.credit import information_gain_advantages
 from hf_credit.methods.base import paper
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import AnsweredTurns
+from hf_credit.methods.groups import AnsweredTurns, OfTurns, of_groups
 from hf_credit.options import Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 

@@ -1,4 +1,7 @@
-"""MAGRPO: every decision of an episode gets its return minus the mean of its group (a baseline of paper C3)."""
+"""MAGRPO: every decision of an episode gets its return minus the mean of its group (a baseline of paper C3).
+
+A[i] = R[i] - mean_group R
+"""
 
 from __future__ import annotations
 

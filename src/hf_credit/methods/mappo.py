@@ -1,16 +1,17 @@
-"""MAPPO: generalized advantages with a central critic that reads all messages (a baseline of paper C3, Appendix H)."""
+"""MAPPO: generalized advantages with a central critic that reads all messages (a baseline of paper C3, Appendix H).
+
+A[k] = sum_l (gamma lam)^l delta[k + l],    delta[k] = r[k] + gamma V[k + 1] - V[k],    k over decisions
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import Credit, CriticTargets, mean_by_decision, without_errors
-from hf_credit.methods.groups import of_groups
-from hf_credit.methods.turns import ragged_advantages
+from hf_credit.methods.groups import of_groups, ragged_advantages
 from hf_credit.options import Options, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -39,7 +40,8 @@ class DecisionAdvantages(Options):
         rest = (value for (value,) in predicted)
         values = [[next(rest) for _ in episode] for episode in histories]
         outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
-        advantages = decision_advantages(outcomes, values, self.gamma, self.lam)
+        rewards = [[*[0.0] * (len(row) - 1), last][: len(row)] for row, last in zip(values, outcomes, strict=True)]
+        advantages = ragged_advantages(rewards, values, self.gamma, self.lam)
         targets = [
             (advantage + value,)
             for of_episode, predictions in zip(advantages, values, strict=True)
@@ -49,20 +51,6 @@ class DecisionAdvantages(Options):
         decisions = mean_by_decision(itertools.chain.from_iterable(pairs))
         critic_targets = [CriticTargets(inputs=inputs, targets=targets, values=predicted)]
         return Credit(decisions=decisions, critic_targets=critic_targets)
-
-
-def decision_advantages(
-    outcomes: Sequence[float], values: Sequence[Sequence[float]], gamma: float, lam: float
-) -> list[list[float]]:
-    """Returns the advantage of each decision of each episode: `generalized_advantages` over decisions.
-
-    Args:
-        outcomes: the reward of each episode's last decision.
-        values: the critic's prediction before each decision of each episode, in the unit of the reward.
-        gamma, lam: as in `DecisionAdvantages`.
-    """
-    rewards = [[*[0.0] * (len(row) - 1), outcome][: len(row)] for row, outcome in zip(values, outcomes, strict=True)]
-    return ragged_advantages(rewards, values, gamma, lam)
 
 
 mappo = of_groups("mappo", DecisionAdvantages(), critics=("critic",))

@@ -1,4 +1,7 @@
-"""MaxRL: every decision of an episode gets its outcome minus the mean of its group, divided by that mean."""
+"""MaxRL: every decision of an episode gets its outcome minus the mean of its group, divided by that mean.
+
+A[i] = (R[i] - mean_group R) / mean_group R    (arXiv:2602.02710)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""MT-GRPO: turn rewards and outcomes, each normalised within the group."""
+"""MT-GRPO: turn rewards and outcomes, each normalised within the group.
+
+A[1] = z(R) + turn_weight z(r[1]),    A[t] = z(R) for later turns,    z by the group    (arXiv:2505.11821)
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from torch import Tensor
 
 from hf_credit.credit import multi_turn_advantages
 from hf_credit.methods.base import paper
-from hf_credit.methods.groups import OfScores, OfTurns, of_groups
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.groups import OfScores, OfTurns, Turns, of_groups
 from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 

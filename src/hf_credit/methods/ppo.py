@@ -1,4 +1,7 @@
-"""PPO over many turns: generalized advantages of tokens, with a critic that reads the policy's context."""
+"""PPO over many turns: generalized advantages of tokens, with a critic that reads the policy's context.
+
+A[k] = sum_l (gamma lam)^l delta[k + l],    delta[k] = r[k] + gamma V[k + 1] - V[k]    (arXiv:1506.02438, eq. 16)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.critics.inputs import Places, policy_inputs
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, CriticTargets, Method, paper
-from hf_credit.methods.turns import ragged_advantages, step_rewards
+from hf_credit.methods.groups import ragged_advantages, step_rewards
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext

@@ -1,4 +1,7 @@
-"""REINFORCE++: the discounted return of each token, whitened over all tokens of the update."""
+"""REINFORCE++: the discounted return of each token, whitened over all tokens of the update.
+
+A[t] = (G[t] - mean G) / std G,    G[t] = gamma^(T - 1 - t) R    (arXiv:2501.03262)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""C3: leave-one-out advantages of alternatives that are replayed from the same context (the paper C3)."""
+"""C3: leave-one-out advantages of alternatives that are replayed from the same context (the paper C3).
+
+A[j] = R[j] - b[-j],    b[-j] = sum_{i != j} c[i] R[i] / sum_{i != j} c[i]    (eqs. 13 to 15)
+over the messages at one context, with c the number of replays of a message
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assis
 from hf_credit.credit.leave_one_out import number_of_others
 from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import INPUTS, Credit, CriticTargets, Method, paper
+from hf_credit.methods.groups import filled_up
 from hf_credit.methods.trees import step_weights
-from hf_credit.methods.turns import filled_up
 from hf_credit.options import Count, Options, Positive, Share, with_parts
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.method_context import MethodContext

@@ -1,4 +1,7 @@
-"""RLOO: every decision gets the outcome of its episode minus the mean of the other episodes of the group."""
+"""RLOO: every decision gets the outcome of its episode minus the mean of the other episodes of the group.
+
+A[i] = R[i] - mean_{j != i} R[j]    (arXiv:2402.14740)
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from torch import Tensor
 
 from hf_credit.credit import leave_one_out
 from hf_credit.methods.base import paper
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.groups import OfTurns, Turns, of_groups
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(

@@ -1,4 +1,9 @@
-"""SEPO: an agent gets the team's outcome, shifted by the share that all agents say it has (code of paper CCPO)."""
+"""SEPO: an agent gets the team's outcome, shifted by the share that all agents say it has (code of paper CCPO).
+
+    A_i = z(2 R - 1 + c (w_i - mean w_i)),    c = credit_weight if R > 1/2, else -blame_weight
+
+with w_i the share of role i and z by the group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""TRACE: beside the outcome, a turn gets what it adds to the right answer's probability by a frozen policy."""
+"""TRACE: beside the outcome, a turn gets what it adds to the right answer's probability by a frozen policy.
+
+A[t] = A_O + turn_weight (mean of the next K changes of V, discounted)    (arXiv:2607.13988)
+V[t] = log(d[0] / d[t]),    d[t] = gap - log-probability of the answer,    A_O = (R - mean_group R) / std_group R
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ from torch import Tensor
 from hf_credit.collectors import Answers, Group
 from hf_credit.credit import log_ratio_advantages
 from hf_credit.methods.base import Method, paper
-from hf_credit.methods.groups import OfTurns
-from hf_credit.methods.turns import AnsweredTurns
+from hf_credit.methods.groups import AnsweredTurns, OfTurns
 from hf_credit.options import Count, GroupSize, NotNegative, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 

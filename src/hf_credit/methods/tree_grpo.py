@@ -1,4 +1,7 @@
-"""Tree-GRPO: the leaves of several trees of a task, compared within their tree and with all leaves of the task."""
+"""Tree-GRPO: the leaves of several trees of a task, compared within their tree and with all leaves of the task.
+
+A[i] = (R[i] - mean_tree R) / std_tree R + (R[i] - mean_task R) / std_task R    (arXiv:2509.21240)
+"""
 
 from __future__ import annotations
 

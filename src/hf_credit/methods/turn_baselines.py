@@ -1,4 +1,8 @@
-"""Two baselines per turn that are unbiased even if the policy decides the number of turns (verl, issue 7244)."""
+"""Two baselines per turn that are unbiased even if the policy decides the number of turns (verl, issue 7244).
+
+alive_baseline:       A[i, t] = G[i, t] - mean_{j != i that reached t} G[j, t]
+all_turns_baseline:   A[i, t] = G[i, t] - mean_{j != i} G[j, t],    G = the return from t, 0 after the end
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,7 @@ from torch import Tensor
 
 from hf_credit.credit import alive_advantages, all_turns_advantages
 from hf_credit.methods.base import with_others
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.groups import OfTurns, Turns, of_groups
 from hf_credit.rollouts.method_context import MethodContext
 
 

@@ -1,4 +1,8 @@
-"""Turn credit: the reward of each turn, or change of a score, distributed over it and those before (prime-rl)."""
+"""Turn credit: the reward of each turn, or change of a score, distributed over it and those before (prime-rl).
+
+c[t] = sum_{u >= t} delta[u] gamma^(u - t) / sum_{j < u} gamma^j    (prime-rl, pull request 3282)
+A[t] = x - mean_group x + beta (c[t] - mean of c over tokens),    x = R + sum_t delta[t]
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from hf_credit import credit
-from hf_credit.methods.groups import OfScores, OfTurns, of_groups
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.groups import OfScores, OfTurns, Turns, of_groups
 from hf_credit.options import NotNegative, Share
 from hf_credit.rollouts.method_context import MethodContext
 

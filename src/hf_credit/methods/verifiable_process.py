@@ -1,5 +1,8 @@
 """VPR: process rewards of turns, normalised over the trajectories that are active at the turn (the paper VPR), or over
-several replies at the same state (its public code, thu-nics/VPR@7fa8008)."""
+several replies at the same state (its public code, thu-nics/VPR@7fa8008).
+
+    A[i, t] = (r[i, t] - mean_{j active at t} r[j, t]) / (std_{j active at t} r[j, t] + eps)    (eq. 4)
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from hf_credit.credit import (
 )
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.methods.turns import Turns, score
+from hf_credit.methods.groups import Turns, score
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued

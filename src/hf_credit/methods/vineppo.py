@@ -1,4 +1,7 @@
-"""VinePPO: every decision gets the change of the state's Monte Carlo value."""
+"""VinePPO: every decision gets the change of the state's Monte Carlo value.
+
+A[t] = V(s[t + 1]) - V(s[t])    (arXiv:2410.01679),    V of the final state = R, else the mean of continuations
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from torch import Tensor
 from hf_credit.collectors import Continuations, single_or_group
 from hf_credit.credit import value_differences
 from hf_credit.methods.base import Method, paper, whitened_over_processes
-from hf_credit.methods.groups import OfTurns
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.groups import OfTurns, Turns
 from hf_credit.options import Count, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hf_credit.environments import Environment
 from hf_credit.oracles.base import Oracle, ValidSetOracle, first_move
-from hf_credit.registry import build, described, name_and_options, names
+from hf_credit.registry import Registry
 
 __all__ = [
     "ORACLES", "Oracle", "OracleLike", "ValidSetOracle", "default_oracle", "known", "make", "require_fit", "resolve",
@@ -39,42 +39,8 @@ _DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make(name: str, **options: Any) -> Oracle[Any]:
-    """Returns an oracle.
-
-    Args:
-        name: one of `known()`, or the `"package.module:Class"` of an oracle or a factory, which is imported and must
-            be code that you trust.
-
-    Raises:
-        ValueError: the name, an option or its value is invalid.
-    """
-    return build("oracle", ORACLES, name, options)  # type: ignore[no-any-return]
-
-
-def resolve(oracle: OracleLike | None) -> Oracle[Any] | None:
-    """Returns an oracle, from itself, its name, or a mapping of its `name` and `options`, as in a recipe.
-
-    Raises:
-        ValueError: as in `make`, or the mapping has other keys.
-    """
-    if isinstance(oracle, str | Mapping):
-        return build("oracle", ORACLES, *name_and_options("oracle", oracle))  # type: ignore[no-any-return]
-    return oracle
-
-
-def known() -> list[str]:
-    """Returns the names of this library's oracles and of the entry points in the group `hf_credit.oracles`."""
-    return names("oracle", ORACLES)
-
-
-def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the options from which `make` rebuilds an oracle.
-
-    Raises:
-        ValueError: as for `hf_credit.environments.spec`.
-    """
-    return described("oracle", ORACLES, oracle)
+NAMED = Registry[Oracle[Any]]("oracle", ORACLES, Oracle, "give it valid_actions and score.")
+make, known, resolve, spec = NAMED.make, NAMED.known, NAMED.resolve, NAMED.spec
 
 
 def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
@@ -97,10 +63,7 @@ def require_fit(oracle: Oracle[Any], environment: Environment[Any]) -> None:
         ValueError: it is not an oracle, is made for another environment, fails on the environment's first state, or
             scores outside [0, 1].
     """
-    if not isinstance(oracle, Oracle):
-        name = getattr(oracle, "name", type(oracle).__name__)
-        raise ValueError(f"an oracle must have valid_actions and score, got {name!r} without them; add them.")
-    name, state, action = first_move("oracle", oracle, environment)
+    name, state, action = first_move("oracle", NAMED.accepted(oracle), environment)
     try:
         score = float(oracle.score(state, action))
     except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from hf_credit.environments import Environment
 from hf_credit.environments.base import State
 from hf_credit.oracles.base import first_move
-from hf_credit.registry import build, described, name_and_options
+from hf_credit.registry import Registry
 
 S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
@@ -153,24 +153,13 @@ InterventionsLike = Interventions[Any] | str | Mapping[str, Any]
 """The argument of `resolve_interventions`: interventions, their name, or a mapping of their `name` and `options`."""
 
 
-def resolve_auditor(auditor: AuditorLike | None) -> Auditor[Any] | None:
-    """Returns an auditor, from itself, its name or `"module:object"`, or a mapping of its `name` and `options`.
-
-    Raises:
-        ValueError: the name or an option is invalid, or the result is not an auditor.
-    """
-    members = ("audit", "success", "costs", "categories", "slots")
-    return _resolved("auditor", AUDITORS, auditor, members)  # type: ignore[no-any-return]
-
-
-def resolve_interventions(interventions: InterventionsLike | None) -> Interventions[Any] | None:
-    """Returns interventions, from themselves, their name or `"module:object"`, or a mapping of `name` and `options`.
-
-    Raises:
-        ValueError: as in `resolve_auditor`.
-    """
-    members = ("families", "applies", "propose", "evidence")
-    return _resolved("intervention", INTERVENTIONS, interventions, members)  # type: ignore[no-any-return]
+_AUDITORS = Registry[Auditor[Any]](
+    "auditor", AUDITORS, Auditor, "give it audit, success, costs, categories and slots."
+)
+_INTERVENTIONS = Registry[Interventions[Any]](
+    "intervention", INTERVENTIONS, Interventions, "give it families, applies, propose and evidence."
+)
+resolve_auditor, resolve_interventions = _AUDITORS.resolve, _INTERVENTIONS.resolve
 
 
 def spec(part: Auditor[Any] | Interventions[Any]) -> dict[str, Any]:
@@ -179,8 +168,8 @@ def spec(part: Auditor[Any] | Interventions[Any]) -> dict[str, Any]:
     Raises:
         ValueError: as for `hf_credit.environments.spec`.
     """
-    kind, known = ("auditor", AUDITORS) if isinstance(part, Auditor) else ("intervention", INTERVENTIONS)
-    return dict(zip(("name", "options"), described(kind, known, part), strict=True))
+    name, options = _AUDITORS.spec(part) if isinstance(part, Auditor) else _INTERVENTIONS.spec(part)
+    return {"name": name, "options": options}
 
 
 def default_auditor(environment: Environment[Any]) -> Auditor[Any] | None:
@@ -222,12 +211,3 @@ def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) ->
             f"an auditor must return an Audit and a success in [0, 1], got a {type(audit).__name__} and {success} "
             f"from {name!r}; correct it."
         )
-
-
-def _resolved(kind: str, known: Mapping[str, str], given: Any, members: tuple[str, ...]) -> Any:
-    if isinstance(given, str | Mapping):
-        given = build(kind, known, *name_and_options(kind, given))
-    missing = () if given is None else [member for member in members if not hasattr(given, member)]
-    if missing:
-        raise ValueError(f"an {kind} must have {', '.join(members)}, got one without {missing[0]}; add it.")
-    return given

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from hf_credit.boundary import check
 from hf_credit.environments import evidence as game
 from hf_credit.environments.evidence import FORGED, GENUINE, HACKS, OFF, ON, UNSUPPORTED, Evidence, EvidenceState
 from hf_credit.oracles.base import ValidSetOracle
@@ -59,7 +60,7 @@ class EvidenceHacker(ValidSetOracle[EvidenceState]):
 
     def __init__(self, hacks: Iterable[str] = HACKS, evade: bool = False) -> None:
         self.hacks = tuple(hacks)
-        self.evade = evade
+        self.evade: bool = check("evade", evade, bool)
         if not self.hacks or not set(self.hacks) <= set(HACKS):
             raise ValueError(f"hacks must be some of {', '.join(HACKS)}, got {list(self.hacks)}; name at least one.")
         if evade and UNSUPPORTED in self.hacks:

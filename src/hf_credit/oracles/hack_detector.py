@@ -14,7 +14,7 @@ from hf_credit.oracles.auditing import Audit, Auditor
 from hf_credit.oracles.base import Oracle
 from hf_credit.oracles.evidence_audit import DETECTED, EvidenceAuditor
 from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle
-from hf_credit.validators import finite_number
+from hf_credit.validators import finite_number, whole_number
 
 _KINDS = ("think", "read", "verify", "act", "final")
 
@@ -142,8 +142,8 @@ def evidence_detector(documents: int = 3, episodes: int = 200) -> HackDetector:
     Args:
         episodes: of the honest player, and of a hacker for each category, at least 1.
     """
+    auditor, seeds = EvidenceAuditor(documents), range(whole_number("episodes", episodes, 1))
     environment = make("evidence", documents=documents, values=documents + 1)
-    auditor, seeds = EvidenceAuditor(documents), range(episodes)
     honest = traces(environment, auditor, EvidenceOracle(), 1.0, seeds)
     hacked = [
         audit for hack in DETECTED for audit in traces(environment, auditor, EvidenceHacker((hack,)), 1.0, seeds)

@@ -13,45 +13,40 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation import GenerationMode
 
+from hf_credit.playing import Sampling
 from hf_credit.policies.prefix_cache import CACHE, PrefixCache
 from hf_credit.policies.seeded_draws import SampledLogprobs, seeded
-from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts import Context, GenerateFn, Generation
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.tasks import Sampling
 
 
 def sampler(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    max_new_tokens: int = 256,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
     logprobs: bool = False,
+    **sampling: Any,
 ) -> GenerateFn:
     """A `GenerateFn` with `model.generate`, which draws from torch's random generator.
 
     Args:
         model: a causal language model, used in evaluation mode.
         tokenizer: for the padding and end-of-text tokens.
-        max_new_tokens: maximum length of a reply in tokens.
-        temperature: of the sampling; 0 is greedy decoding.
-        top_p: probability of the nucleus, 1 for all tokens.
-        top_k: number of the most probable tokens to sample from, 0 for all.
         logprobs: whether replies have the log-probabilities that they were sampled with.
+        **sampling: the parameters of a `hf_credit.tasks.Sampling`.
 
     Raises:
         ValueError: a sampling parameter is out of range.
     """
-    Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)  # refuses others
-    draw = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": top_k}
+    one = Sampling(**sampling)
+    draw = {"do_sample": True, "temperature": one.temperature, "top_p": one.top_p, "top_k": one.top_k}
     config = GenerationConfig(
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=one.max_new_tokens,
+        repetition_penalty=one.repetition_penalty,
         eos_token_id=end_tokens(model, tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         disable_compile=True,
-        **(draw if temperature > 0 else {"do_sample": False}),
+        **({**draw, "min_p": one.min_p or None} if one.temperature > 0 else {"do_sample": False}),
     )
     return PrefixSampler(model, config, logprobs)
 
@@ -59,16 +54,16 @@ def sampler(
 class Replies:
     """A `GenerateFn` that also supports seeds and adapters; a subclass implements `mixed`."""
 
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
         return self.mixed(contexts)
 
-    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+    def seeded(self, contexts: Sequence[Context], seeds: Sequence[int | None]) -> Sequence[Generation]:
         """One reply to each context, sampled with its seed; `None` draws from torch's random generator."""
         return self.mixed(contexts, None, seeds)
 
     def mixed(
         self,
-        contexts: Sequence[Sequence[int]],
+        contexts: Sequence[Context],
         adapters: Sequence[str] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> Sequence[Generation]:
@@ -105,7 +100,7 @@ class PrefixSampler(Replies):
 
     def mixed(
         self,
-        contexts: Sequence[Sequence[int]],
+        contexts: Sequence[Context],
         adapters: Sequence[str] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> Sequence[Generation]:

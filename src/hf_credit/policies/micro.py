@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,62 +11,16 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from hf_credit.environments import Environment
-from hf_credit.options import Count, Options, Positive
+from hf_credit.policies.micro_settings import MICRO_SAMPLING as MICRO_SAMPLING
+from hf_credit.policies.micro_settings import MicroConfig as MicroConfig
 from hf_credit.rollouts.rendering import CHAT_TEMPLATE, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE
 from hf_credit.rollouts.scripts import random_texts
-from hf_credit.tasks import Sampling
 
 # A tag, a word with its number (C1) and its value (b3=2) or candidates (b3?14), a number, or one other character,
 # each with the space before it.
 _UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.]|\?[0-9]+)?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
 
 RANDOM_EPISODES = 32  # their texts define the vocabulary
-
-# In tokens of a micro policy, with the end token, an action of a board game has at most 8, a relay's message 2, and an
-# action that guesses eight weights and asks for two movies 29.
-MICRO_SAMPLING = Sampling(max_new_tokens=32, temperature=1.0, top_p=1.0, top_k=0)
-"""Its sampling parameters, unless a scripted reply of the warm-up is longer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MicroConfig(Options):
-    """The size and warm-up of a micro policy.
-
-    Attributes:
-        hidden_size: width of the model.
-        layers: number of layers.
-        heads: number of attention heads, each `2 * hidden_size / heads` wide.
-        quality: probability in [0, 1] that the imitated player plays well: in an environment an oracle-valid action,
-            and otherwise a random legal one.
-        episodes: number of scripted episodes to imitate.
-        epochs: passes over them.
-        batch_rows: rows per step of the warm-up.
-        learning_rate: maximum of the warm-up's cosine schedule.
-        seed: of the weights, of the tasks' order and of the scripted player.
-
-    Raises:
-        ValueError: a number is out of range, or `hidden_size` is not a multiple of `heads`.
-    """
-
-    hidden_size: Count = 64
-    layers: Count = 2
-    heads: Count = 4
-    quality: float = 0.7
-    episodes: Count = 3000
-    epochs: Count = 1
-    batch_rows: Count = 32
-    learning_rate: Positive = 4e-3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.quality <= 1:
-            raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
-        super().__post_init__()
-        if self.hidden_size % self.heads:
-            raise ValueError(
-                f"hidden_size must be a multiple of heads, got {self.hidden_size} and {self.heads}; "
-                "use 64 and 4, for example."
-            )
 
 
 def build_tokenizer(environment: Environment[Any], episodes: int = RANDOM_EPISODES) -> PreTrainedTokenizerFast:

@@ -16,6 +16,8 @@ from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 from transformers.generation import GenerateDecoderOnlyOutput
 
+from hf_credit.rollouts import Context
+
 logger = logging.getLogger(__name__)
 
 CACHE = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
@@ -114,7 +116,7 @@ class PrefixCache:
         )
         self._last: _Table | None = None
 
-    def inputs(self, contexts: Sequence[Sequence[int]], adapters: Sequence[str] | None = None) -> dict[str, Any]:
+    def inputs(self, contexts: Sequence[Context], adapters: Sequence[str] | None = None) -> dict[str, Any]:
         """`input_ids` and `attention_mask` of shape (contexts, columns), padded on the left, and, if there are any,
         the cache of the first columns, as `CACHE`.
 
@@ -162,7 +164,7 @@ class PrefixCache:
 
     def keep(
         self,
-        contexts: Sequence[Sequence[int]],
+        contexts: Sequence[Context],
         mask: Tensor,
         replies: Sequence[Sequence[int]],
         cache: Any,
@@ -207,7 +209,7 @@ class PrefixCache:
         config = self.model.config.get_text_config(decoder=True)
         most = min(getattr(config, "max_position_embeddings", None) or _TRIED_TOKENS, _TRIED_TOKENS) - 2
         draws, cache = random.Random(0), PrefixCache(self.model, self.pad_token_id)
-        whole = [draws.choices(range(config.vocab_size), k=length) for length in (most, most * 3 // 4)]
+        whole = [tuple(draws.choices(range(config.vocab_size), k=length)) for length in (most, most * 3 // 4)]
         parts = [ids[: len(ids) * 2 // 3] for ids in whole]
 
         def read(inputs: dict[str, Any]) -> Any:
@@ -225,14 +227,14 @@ class PrefixCache:
             logger.warning("the policy reads every context from its start: tried in parts, it gave other logits.")
         return _TRIED[key]
 
-    def _padded(self, contexts: Sequence[Sequence[int]], more: int = 0) -> dict[str, Any]:
+    def _padded(self, contexts: Sequence[Context], more: int = 0) -> dict[str, Any]:
         width = max(map(len, contexts)) + more
         ids = [[self.pad_token_id] * (width - len(context)) + list(context) for context in contexts]
         mask = [[0] * (width - len(context)) + [1] * len(context) for context in contexts]
         device = self.model.device
         return {"input_ids": torch.tensor(ids, device=device), "attention_mask": torch.tensor(mask, device=device)}
 
-    def _read(self, contexts: Sequence[Sequence[int]], adapters: list[str], mixed: bool) -> _Table:
+    def _read(self, contexts: Sequence[Context], adapters: list[str], mixed: bool) -> _Table:
         inputs = self._padded(contexts)
         named: dict[str, Any] = {"adapter_names": adapters} if mixed else {}
         if not mixed and (shared := _shared(contexts)):
@@ -250,7 +252,7 @@ class PrefixCache:
         )
 
 
-def _shared(contexts: Sequence[Sequence[int]]) -> int:
+def _shared(contexts: Sequence[Context]) -> int:
     """The number of first tokens that contexts share; 0 where little is saved by reading them once, first."""
     shortest, longest = min(map(len, contexts)), max(map(len, contexts))
     first, last = min(map(tuple, contexts)), max(map(tuple, contexts))  # in lexicographic order

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_base, load_model, load_tokenizer, role_folders
 from hf_credit.policies.generation import Replies, sampler
-from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts import Context, GenerateFn, Generation
 
 _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layers over torch's and bitsandbytes'
 
@@ -53,11 +53,11 @@ class RoleSampler:
         self.role = role
         self.seeded = self._seeded if getattr(generate, "seeded", None) is not None else None
 
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
         with using(self.model, self.role):
             return self.generate(contexts)
 
-    def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+    def _seeded(self, contexts: Sequence[Context], seeds: Sequence[int | None]) -> Sequence[Generation]:
         with using(self.model, self.role):
             return self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
 
@@ -76,7 +76,7 @@ class MixedRoles(dict[str, GenerateFn]):
         self.generate, self.model = generate, model
 
     def together(
-        self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None] | None
+        self, roles: Sequence[str], contexts: Sequence[Context], seeds: Sequence[int | None] | None
     ) -> Sequence[Generation]:
         """One reply to each context.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, load_tokenizer, role_folders
 from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
 from hf_credit.redaction import public
+from hf_credit.registry import name_and_options, refuse_options
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens
 from hf_credit.rollouts.reply_ends import end_tokens
@@ -36,7 +36,7 @@ def load_sampler(
     Raises:
         ValueError: there is no such model, or a sampling parameter is out of range.
     """
-    parameters: dict[str, Any] = {**asdict(sampling), "logprobs": logprobs}
+    parameters: dict[str, Any] = {**vars(sampling), "logprobs": logprobs}
     if role_folders(model):
         from hf_credit.policies.role_policies import load_role_policies
 
@@ -51,34 +51,38 @@ def load_sampler(
 
 
 def load_role_models(
-    models: Mapping[str, str],
+    models: Mapping[str, Any],
     interaction: Interaction[Any],
     tokenizer: Any,
     max_new_tokens: int,
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> dict[str, GenerateFn]:
-    """Loads separate models for roles that are not trained, such as a judge, with greedy decoding.
+    """Loads separate models for roles that are not trained, such as a judge.
 
     Args:
-        models: a folder or an id on the Hub, by role.
+        models: by role, a folder or an id on the Hub; or a mapping of this `name` and `options`, which are parameters
+            of a `hf_credit.tasks.Sampling`. By default decoding is greedy.
         tokenizer: the policy's, with which their contexts are encoded.
-        max_new_tokens: maximum length of a reply in tokens.
+        max_new_tokens: maximum length of a reply in tokens, unless `options` say it.
         device, trust_remote_code: as in `load_policy`.
 
     Raises:
-        ValueError: a role is trained, there is no such model, or its vocabulary is not the policy's.
+        ValueError: a role is trained, an option is unknown or out of range, there is no such model, or its vocabulary
+            is not the policy's.
     """
     require_untrained(interaction, models)
     found = {}
-    for role, name in models.items():
+    for role, given in models.items():
+        name, own = name_and_options(f"the model of {role!r}", given)
+        refuse_options("role model", Sampling, name, own)
         network, its_tokenizer = load_policy(name, device, trust_remote_code)
         if its_tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(
                 f"a model that replies for {role!r} must have the policy's vocabulary, got {name!r} with another; "
                 "choose a model of the policy's family."
             )
-        found[role] = sampler(network, tokenizer, max_new_tokens=max_new_tokens, temperature=0.0)
+        found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
     return found
 
 
@@ -107,7 +111,7 @@ class SavedPolicy:
         spec: TaskSpec,
         interaction: Interaction[Any],
         *,
-        role_models: Mapping[str, str] | None = None,
+        role_models: Mapping[str, Any] | None = None,
         device: str | None = None,
         trust_remote_code: bool = False,
         base: str | None = None,
@@ -127,8 +131,7 @@ class SavedPolicy:
         """Returns the sampler, or that of each role, as an `Engine` takes it; at temperature 0 if `greedy`."""
         own = self.generate
         if greedy:
-            settings: dict[str, Any] = {"temperature": 0, "logprobs": self._logprobs}
-            settings["max_new_tokens"] = self.spec.sampling.max_new_tokens
+            settings: dict[str, Any] = {**vars(self.spec.sampling), "temperature": 0, "logprobs": self._logprobs}
             if isinstance(own, Mapping):
                 from hf_credit.policies.role_policies import role_samplers
 

@@ -4,7 +4,7 @@ from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine
 from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, EnvironmentState
-from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
+from hf_credit.rollouts.episode import Context, Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
@@ -16,9 +16,9 @@ from hf_credit.rollouts.verification import verify
 from hf_credit.rollouts.walk import RolloutRequest
 
 __all__ = [
-    "Alternative", "Chat", "ContextCollisionError", "ContextKeys", "CriticInput", "Decision", "Ending", "Engine",
-    "EnvironmentInteraction", "EnvironmentState", "Episode", "EveryEpisodeFailedError", "GenerateFn", "Generation",
-    "Interaction", "Ledger", "LocalContext", "MethodContext", "Request", "RolloutRequest", "Row", "SeededGenerateFn",
-    "Verdict", "alternatives", "by_episode", "context_key", "continued", "decision_rows", "refuse_total_failure",
-    "replay_from", "sequence_mean", "verify",
+    "Alternative", "Chat", "Context", "ContextCollisionError", "ContextKeys", "CriticInput", "Decision", "Ending",
+    "Engine", "EnvironmentInteraction", "EnvironmentState", "Episode", "EveryEpisodeFailedError", "GenerateFn",
+    "Generation", "Interaction", "Ledger", "LocalContext", "MethodContext", "Request", "RolloutRequest", "Row",
+    "SeededGenerateFn", "Verdict", "alternatives", "by_episode", "context_key", "continued", "decision_rows",
+    "refuse_total_failure", "replay_from", "sequence_mean", "verify",
 ]  # fmt: skip

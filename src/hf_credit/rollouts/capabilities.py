@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
+from hf_credit.playing import History, Prompts
 from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper
 from hf_credit.rollouts.scripts import Script
 
@@ -41,12 +42,11 @@ class Shown(Capability):
     """The content of contexts.
 
     Attributes:
-        history: `"current"` if a context has only the current observation; if it has all messages, `"append"`, or
-            `"rendered"` as in `Request`.
+        history: as in `hf_credit.playing.Prompts`.
         words: whether any text can be asked of its roles; not if a reply is the number of an action.
     """
 
-    history: str = "append"
+    history: History = Prompts.history
     words: bool = True
 
     def context_of(self, messages: Sequence[Message]) -> Sequence[Message]:

@@ -27,10 +27,11 @@ from hf_credit.replies import (
     read_reply,
 )
 from hf_credit.rollouts import rendering, templates
-from hf_credit.rollouts.interaction import Message, Reply, Request
+from hf_credit.rollouts.episode import Context
+from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
-from hf_credit.rollouts.threads import Thread, continuation, if_same_tools, of_text
+from hf_credit.rollouts.threads import Thread, continuation, if_same_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -222,7 +223,7 @@ class Chat:
 
     def context(
         self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
-    ) -> tuple[int, ...]:
+    ) -> Context:
         """Returns the token ids of a conversation up to the next reply; appended to `thread` if it continues that.
 
         Text parts of a message are joined by line breaks.
@@ -230,7 +231,7 @@ class Chat:
         (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(thread, tools))])
         return ids
 
-    def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
+    def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[Context | Exception]:
         """Returns `context` of many conversations, rendered and encoded together; equal ones once.
 
         Args:
@@ -243,7 +244,7 @@ class Chat:
             batches: dict[Chat, list[int]] = {}
             for index, (request, _) in enumerate(requests):
                 batches.setdefault(self.telling_of(request.tools), []).append(index)
-            contexts: dict[int, tuple[int, ...]] = {}
+            contexts: dict[int, Context] = {}
             for chat, indices in batches.items():
                 of_chat = [
                     (request.messages, if_same_tools(thread, request.tools))
@@ -254,17 +255,17 @@ class Chat:
         except Exception:  # one of them fails: render each separately
             return [self._context_or_error(*one) for one in requests]
 
-    def _context_or_error(self, request: Request, thread: Thread | None) -> tuple[int, ...] | Exception:
+    def _context_or_error(self, request: Request, thread: Thread | None) -> Context | Exception:
         try:
             return self.context(request.messages, thread, request.tools)
         except Exception as error:
             return error
 
-    def _contexts(self, threads: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...]]:
+    def _contexts(self, threads: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[Context]:
         conversations: list[list[Message]] = []  # distinct
         hidden_tokens: list[Hidden | None] = []
         index_of: dict[Any, int] = {}
-        parts: list[tuple[tuple[int, ...] | None, int]] = []  # the prefix, and the index of the conversation
+        parts: list[tuple[Context | None, int]] = []  # the prefix, and the index of the conversation
         for messages, thread in threads:
             added = continuation(messages, thread)
             if thread is None or added is None:
@@ -329,11 +330,9 @@ class Chat:
         """
         (text,) = self.texts([ids], [context])
         ended = bool(ids) and ids[-1] in self._ends
-        if tools:
-            said = read_tokens(self.tokenizer, text, ids, context, tools)
-            reply = Reply(text, ids, ended, said.content, said.written_calls)
-        else:
-            reply = Reply(text, ids, ended, read_reply(text).spoken)
+        said = read_tokens(self.tokenizer, text, ids, context, tools) if tools else read_reply(text)
+        said = said if tools else Said(thoughts=said.thoughts, spoken=said.spoken, content=said.spoken)
+        reply = Reply(text, ids, ended, said)
         reply.context = len(context)
         if logprobs is not None:
             reply.logprobs = tuple(zip(self.tokenizer.batch_decode([[one] for one in ids]), logprobs, strict=True))
@@ -353,12 +352,12 @@ class Chat:
         its thoughts and, with tools, its calls, if that is read as the same.
 
         Args:
-            text: the reply.
+            text: the reply; the parts of a `Reply` that has them are not read again.
             context: in tokens; a thought that it opens and the text does not mention is closed first.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
         chat = self.telling_of(tools)
-        said = read_reply(text, tools) if tools else None
+        said = said_in(text, tools) if tools else None
         if said is not None and said.calls and chat._most_calls != 0:
             end, ids = chat._calls_end, chat._calls_as_written(text, said, context)
         else:
@@ -393,20 +392,23 @@ class Chat:
     def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
         """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
         also if that has the template's form and no marks that are data."""
-        begun, thought = self._begun(text, context), ""
+        begun, thought, known = self._begun(text, context), "", getattr(text, "said", None)
+        own = said
         if opened := self.opened(context):
             text = begun.partition(closing_of(opened))[2].lstrip()
             thought = begun.removesuffix(text)
-        (shown,), hidden = self._special.hide(self._whole([{"role": "assistant", "content": text}]))
+            own = read_reply(text, self.tools) if known is None else dataclasses.replace(said, thoughts="")
+        (shown,), hidden = self._special.hide(self._whole([{"role": "assistant", "content": Reply(text, said=own)}]))
         with suppress(TemplateError, TypeError):  # of arguments that the template does not expect
             if (body := templates.written_turn(self._render, shown, self._calls_end)) is not None:
                 ids = tuple(self._special.ids(body) if hidden is None else hidden.encode(body))
                 (written,) = self.texts([ids])
-                read, own = read_tokens(self.tokenizer, written, ids, (), self.tools), read_reply(text, self.tools)
+                read = read_tokens(self.tokenizer, written, ids, (), self.tools)
                 same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
                 neutral = all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
-                other = any(not self._special.marks({mark}) for mark in openings(text) - openings(written))
-                foreign = (neutral or other) and not said.bad_calls
+                foreign = not said.bad_calls and (
+                    neutral or any(not self._special.marks({mark}) for mark in openings(text) - openings(written))
+                )
                 data = any(mark in str(call.arguments) for call in said.calls for mark in self._marks)
                 if same and (foreign or (data and written == text)):
                     return (*self._ids_of(thought), *ids)
@@ -419,11 +421,11 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        return templates.as_served(of_text(messages), self.tools, self._most_calls)
+        return templates.as_served(templates.of_text(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
-        added = list(of_text(added))
+        added = list(templates.of_text(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
@@ -477,7 +479,7 @@ def read_tokens(
         text: the text of the reply, as from `Chat.texts`.
         ids, context, tools: as for `Chat.reply`.
     """
-    said = read_reply(text, tools)
+    said = said_in(text, tools)
     if said.made or said.thoughts or getattr(tokenizer, "response_template", None) is None:
         return said
     assert tokenizer is not None
@@ -493,6 +495,6 @@ def read_tokens(
     return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said
 
 
-def _join(prefix: tuple[int, ...], added: tuple[int, ...]) -> tuple[int, ...]:
+def _join(prefix: Context, added: Context) -> Context:
     """Both, with the template's end token only once if the reply already has it."""
     return prefix + (added[1:] if prefix and added and prefix[-1] == added[0] else added)

@@ -16,7 +16,7 @@ from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
 from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.episode import Decision, Ending, Episode
+from hf_credit.rollouts.episode import Context, Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
@@ -250,7 +250,7 @@ class Engine(Generic[S]):
             final_state=walk.state,
         )
 
-    def _next_context(self, walk: Walk[S]) -> tuple[int, ...] | None:
+    def _next_context(self, walk: Walk[S]) -> Context | None:
         """The next context of a walk that was cut; of several simultaneous requests, that of the first."""
         for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
@@ -354,7 +354,7 @@ class Engine(Generic[S]):
             for asked, one in zip(walk.requests, step, strict=True)
         ]
 
-    def _contexts(self, requests: Sequence[tuple[Walk[S], Request]]) -> list[tuple[int, ...]]:
+    def _contexts(self, requests: Sequence[tuple[Walk[S], Request]]) -> list[Context]:
         """The context of each request; messages that the template rejects end their walk in an error."""
         contexts = [walk.contexts.pop(request.event, None) for walk, request in requests]
         missing = [index for index, context in enumerate(contexts) if context is None]

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit import environments
 from hf_credit.boundary import read
+from hf_credit.content import Content, joined
 from hf_credit.environments import Environment, State
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
+from hf_credit.options import with_parts
 from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.oracles.auditing import (
     Auditor,
@@ -22,19 +24,15 @@ from hf_credit.oracles.auditing import (
     default_interventions,
     require_auditor_fit,
 )
+from hf_credit.playing import Prompts
 from hf_credit.rollouts.capabilities import class_name
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
 from hf_credit.safe_io import parse_json
-from hf_credit.validators import one_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-
-HISTORIES = ("append", "rendered", "current")
-"""What a context shows of earlier turns, as the argument `history` of an `EnvironmentInteraction`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,7 @@ class EnvironmentState:
     """
 
     world: State
-    transcript: tuple[tuple[str, str], ...]
+    transcript: tuple[tuple[str, Content], ...]
     turns: int = 0
     reward: float = 0.0
 
@@ -58,16 +56,11 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     """One agent that plays an environment.
 
     Args:
-        history: with `"append"` the context has all messages and grows turn by turn, with the thoughts in earlier
-            replies; with `"rendered"` it has what the chat template writes of all messages when the model is served,
-            mostly without earlier thoughts; with `"current"` it has only the current observation, for fully
-            observable environments.
-        instructions: whether a prompt begins with the environment's instructions, which only a policy trained on the
-            environment can do without.
-        max_turns: maximum number of actions of an episode; that of the environment if `None`.
+        environment: the environment.
+        history, instructions, max_turns: as in `hf_credit.playing.Prompts`.
 
     Raises:
-        ValueError: `history` is unknown or does not fit the environment, or `max_turns` is less than 1.
+        ValueError: as in `Prompts`, or `history` does not fit the environment.
     """
 
     roles: Collection[str] = ("agent",)
@@ -75,26 +68,17 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     turn_types: tuple[type[EnvironmentState], ...] = (EnvironmentState,)
     """The types of its states, by which they are serialised."""
 
-    def __init__(
-        self,
-        environment: Environment[Any],
-        history: str = "append",
-        instructions: bool = True,
-        max_turns: int | None = None,
-    ) -> None:
-        one_of("history", history, HISTORIES)
-        if max_turns is not None and max_turns < 1:
-            raise ValueError(f"max_turns must be at least 1, got {max_turns}; raise it or leave it out.")
-        if history == "current" and not environment.self_contained:
+    @with_parts
+    def __init__(self, environment: Environment[Any], prompts: Prompts = Prompts()) -> None:
+        if prompts.history == "current" and not environment.self_contained:
             raise ValueError(
                 f"history must be 'append' or 'rendered' for an environment whose observations are not complete, got "
                 f"'current' for {environment.name!r}; leave the default."
             )
         self.environment = environment
-        self.history = history
-        self.instructions = instructions
-        self.max_turns = environment.max_turns if max_turns is None else max_turns
-        self._own_limit = max_turns
+        self.prompts = prompts
+        self.history, self.instructions = prompts.history, prompts.instructions
+        self.max_turns = environment.max_turns if prompts.max_turns is None else prompts.max_turns
 
     @property
     def name(self) -> str:
@@ -124,16 +108,14 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         if type(self) is not EnvironmentInteraction:
             return super().spec()
         name, options = environments.spec(self.environment)
-        shown = {"history": self.history, "instructions": self.instructions, "max_turns": self._own_limit}
-        return {"environment": name, "environment_options": options, **shown}
+        return {"environment": name, "environment_options": options, **vars(self.prompts)}
 
     def fingerprint(self) -> dict[str, Any]:
         try:
             return {**self.spec(), "max_turns": self.max_turns}
         except ValueError:
             named = {"interaction": class_name(self), "environment": class_name(self.environment)}
-            shown = {"history": self.history, "instructions": self.instructions, "max_turns": self.max_turns}
-            return {**named, **shown}
+            return {**named, **vars(self.prompts), "max_turns": self.max_turns}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         if columns is not None:
@@ -252,7 +234,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
 
     def state_to_json(self, state: EnvironmentState) -> str:
         values = {**vars(state), "type": type(state).__name__, "world": json.loads(state.world.to_json())}
-        return json.dumps(values, separators=(",", ":"))
+        return json.dumps(values, separators=(",", ":"), default=vars)
 
     def state_from_json(self, text: str) -> EnvironmentState:
         with readable_state(self):
@@ -268,8 +250,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         new = list(itertools.takewhile(lambda one: one["role"] != "assistant", reversed(messages)))[::-1]
         if self.history != "current" or len(new) == len(messages):
             return messages
-        shown, head = "\n\n".join(one["content"] for one in new), self._prompt("")
-        return [{"role": "user", "content": head + shown.removeprefix(head)}]
+        shown, head = joined((one["content"] for one in new), "\n\n"), self._prompt("")
+        if isinstance(shown, str) and isinstance(head, str):
+            shown = shown.removeprefix(head)
+        return [{"role": "user", "content": joined((head, shown), "")}]
 
-    def _prompt(self, observation: str) -> str:
-        return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation
+    def _prompt(self, observation: Content) -> Content:
+        return joined((self.environment.instructions, observation), "\n\n") if self.instructions else observation

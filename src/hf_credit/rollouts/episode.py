@@ -11,6 +11,10 @@ from typing import Any
 
 from hf_credit.oracles.base import ACCEPTED_ABOVE
 
+Context = tuple[int, ...]
+"""What a model reads before a reply: the token ids of a conversation, from `Chat`. Samplers, caches and rows pass it
+on as a value; what a model reads besides tokens would be an attribute of a subclass, as `Reply` is one of text."""
+
 
 class Ending(StrEnum):
     """How an episode ended."""
@@ -70,7 +74,7 @@ class Decision:
 
     role: str
     state: Any
-    context_ids: tuple[int, ...]
+    context_ids: Context
     action_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None
     action_text: str
@@ -128,7 +132,7 @@ class Episode:
     prefix_length: int = 0
     num_leaves: int = 1
     scored: int = 1
-    next_context: tuple[int, ...] | None = None
+    next_context: Context | None = None
     final_state: Any = field(default=None, compare=False, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

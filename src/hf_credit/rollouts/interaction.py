@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hf_credit.registry import name_of, remembered
+from hf_credit.replies import Said, read_reply
 from hf_credit.rollouts.episode import Ending
 
 S = TypeVar("S")
 W = TypeVar("W")
 Message = dict[str, Any]
-"""A message with `role` and `content`, which is text; an assistant's may have `tool_calls`, as in chat templates."""
+"""A message with `role` and `content`, text or other `hf_credit.content.Content`; an assistant's is text, perhaps a
+`Reply`, or has `tool_calls`, as in chat templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,36 +50,42 @@ class Request:
 
 
 class Reply(str):
-    """A reply as text, with its tokens and tool calls; for an Interaction with `reads_tokens`.
+    """A reply as text, with its tokens and tool calls: for an Interaction with `reads_tokens`, and from a log.
 
     Attributes:
         ids: the tokens of the reply.
         ended: whether it ended with a special token; if not, it was truncated.
-        content: its text without thoughts and, with tools, without calls.
-        calls: the name of each called tool, and its arguments as JSON, or as written if they cannot be read.
+        said: its parts, if they are known, so that nobody has to read them from the text; without tools, no calls.
         context: the number of tokens of its context.
         logprobs: each token as text with its log-probability in nats, if the request asks for these.
     """
 
     ids: tuple[int, ...] = ()
     ended: bool = True
-    content: str
-    calls: tuple[tuple[str, str], ...] = ()
+    said: Said | None = None
     context: int = 0
     logprobs: tuple[tuple[str, float], ...] = ()
 
-    def __new__(
-        cls,
-        text: str,
-        ids: Sequence[int] = (),
-        ended: bool = True,
-        content: str | None = None,
-        calls: Sequence[tuple[str, str]] = (),
-    ) -> Reply:
+    def __new__(cls, text: str, ids: Sequence[int] = (), ended: bool = True, said: Said | None = None) -> Reply:
         reply = super().__new__(cls, text)
-        reply.ids, reply.ended, reply.calls = tuple(ids), ended, tuple(calls)
-        reply.content = text if content is None else content
+        reply.ids, reply.ended, reply.said = tuple(ids), ended, said
         return reply
+
+    @property
+    def content(self) -> str:
+        """Its text without thoughts and calls."""
+        return str(self) if self.said is None else self.said.content
+
+    @property
+    def calls(self) -> tuple[tuple[str, str], ...]:
+        """The name of each called tool, and its arguments as JSON, or as written if they cannot be read."""
+        return () if self.said is None else self.said.written_calls
+
+
+def said_in(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
+    """Returns the parts of a reply: those that it has, else those of its text, as `hf_credit.replies.read_reply`."""
+    said = getattr(reply, "said", None)
+    return read_reply(reply, tools) if said is None else said
 
 
 class Interaction(ABC, Generic[S]):

@@ -68,6 +68,14 @@ class Ledger:
             summed[name] = own + more if isinstance(own, int) else dict(Counter(own) + Counter(more))
         return Ledger(**summed)
 
+    def __sub__(self, earlier: Ledger) -> Ledger:
+        """Returns what was spent since an earlier ledger of the same run."""
+        left: dict[str, Any] = {}
+        for name, own in vars(self).items():
+            less = getattr(earlier, name)
+            left[name] = own - less if isinstance(own, int) else dict(Counter(own) - Counter(less))
+        return Ledger(**left)
+
     def metrics(self) -> dict[str, float]:
         """Returns the sums by their names in logs."""
         return {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from hf_credit.rollouts.episode import Decision, Episode
+from hf_credit.rollouts.episode import Context, Decision, Episode
 
 Value = TypeVar("Value")
 
@@ -37,7 +37,7 @@ class Row:
         marks: 1 on the tokens marked in `decision_rows`; `None` without marks.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Context
     completion_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
     advantages: tuple[float, ...]

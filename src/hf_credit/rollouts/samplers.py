@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hf_credit.rollouts.capabilities import Learned
+from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.pulse import PULSE
 
@@ -32,22 +33,22 @@ class Generation:
     logprobs: Sequence[float] | None = None
 
 
-GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
+GenerateFn = Callable[[Sequence[Context]], Sequence[Generation]]
 """Returns a reply to each context, in order."""
 
-SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Sequence[Generation]]
+SeededGenerateFn = Callable[[Sequence[Context], Sequence[int | None]], Sequence[Generation]]
 """The same with a seed for each context: replies with equal seeds are sampled with the same random numbers."""
 
 
 class SubmittingSampler(Protocol):
     """A sampler of single requests, for all roles; it honours seeds if it has a true `seeded`."""
 
-    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+    def submit(self, role: str, context: Context, seed: int | None) -> Future[Generation]:
         """Requests a reply and returns its future, which may be cancelled.
 
         Args:
             role: the role that replies.
-            context: the tokens of the context.
+            context: what the model reads.
             seed: replies with equal seeds are sampled with the same random numbers; `None` for no seed.
         """
 
@@ -60,7 +61,7 @@ def submits(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler)
 def sample(
     generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
     roles: Sequence[str],
-    contexts: Sequence[Sequence[int]],
+    contexts: Sequence[Context],
     seeds: Sequence[int | None],
 ) -> list[Generation]:
     """Returns the reply to each context from the sampler of its role, which gets all its contexts in one call.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from hf_credit.content import in_words
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
@@ -82,8 +83,8 @@ def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
     for seed in range(episodes):
         draws = stream(seed, "tokenizer")
         state = environment.initial_state(environment.sample_task(seed), seed)
-        yield environment.observe(state)
-        yield environment.step(state, "").observation  # the observation after an unreadable action
+        yield in_words(environment.observe(state))
+        yield in_words(environment.step(state, "").observation)  # the observation after an unreadable action
         for _ in range(environment.max_turns):
             actions = environment.legal_actions(state)
             if not actions:
@@ -91,4 +92,4 @@ def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
             yield from map(environment.write_action, actions)
             transition = environment.step(state, draws.choice(actions))
             state = transition.state
-            yield transition.observation
+            yield in_words(transition.observation)

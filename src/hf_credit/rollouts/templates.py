@@ -10,8 +10,9 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from hf_credit.replies import MARKS, begun_thought, closing_of, read_reply
-from hf_credit.rollouts.interaction import Message
+from hf_credit.content import text_of
+from hf_credit.replies import MARKS, begun_thought, closing_of
+from hf_credit.rollouts.interaction import Message, said_in
 
 REPLY = "\ue000reply\ue001"
 """A placeholder for a reply while a template is rendered; private-use characters do not occur in model text."""
@@ -70,10 +71,21 @@ def as_served(
     return found
 
 
+def of_text(messages: Sequence[Message]) -> Sequence[Message]:
+    """Returns the messages with text as content: what a model reads that reads text alone.
+
+    Raises:
+        ValueError: a part is not text.
+    """
+    if all(isinstance(message.get("content"), str) for message in messages):
+        return messages
+    return [{**message, "content": text_of(message.get("content"))} for message in messages]
+
+
 def names_of(text: str, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the names of a reply's first calls, up to the last that is answered: as called, as the answer says, or a
     tool's."""
-    made = [call.name for call in read_reply(text, tools).made]
+    made = [call.name for call in said_in(text, tools).made]
     known = [str(tool.get("function", tool).get("name")) for tool in tools] or ["tool"]
     said: dict[int, Message] = {}
     for answer in answers:
@@ -89,7 +101,7 @@ def _turn(
     if message.get("tool_calls"):
         calls = [{**call, "id": _id(first + at)} for at, call in enumerate(message["tool_calls"])]
         return {**message, "tool_calls": calls}
-    said = read_reply(message["content"], tools)
+    said = said_in(message["content"], tools)
     thoughts = {"reasoning_content": said.thoughts} if said.thoughts else {}
     if most == 0 or not (answers or (tools and said.calls and not said.bad_calls)):
         return {**message, "content": said.spoken, **thoughts} if thoughts else message

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Request
 
 
@@ -21,12 +22,12 @@ class Thread:
     """
 
     messages: tuple[Message, ...]
-    ids: tuple[int, ...]
+    ids: Context
     tools: tuple[Mapping[str, Any], ...] = ()
     rendered: bool = False
 
     @classmethod
-    def after(cls, request: Request, text: str, ids: tuple[int, ...]) -> Thread:
+    def after(cls, request: Request, text: str, ids: Context) -> Thread:
         """Returns the thread after the reply `text` to `request`, with all tokens up to its end."""
         reply = {"role": "assistant", "content": text}
         messages = (*request.messages, reply)
@@ -44,27 +45,3 @@ def continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence
         return None
     length = len(thread.messages)
     return messages[length:] if tuple(messages[:length]) == thread.messages else None
-
-
-def of_text(messages: Sequence[Message]) -> Sequence[Message]:
-    """Returns the messages with text as content: parts are joined by line breaks, and missing content is empty text.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    if all(isinstance(message.get("content"), str) for message in messages):
-        return messages
-    return [{**message, "content": joined_parts(message.get("content"))} for message in messages]
-
-
-def joined_parts(content: Any) -> str:
-    """Returns the text of a message's content, which is text, parts of text or `None`.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    parts = [] if content is None else content if isinstance(content, list | tuple) else [content]
-    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"a message must be text or parts of text, got {str(content)[:100]!r}; remove other parts.")
-    return "\n".join(texts)

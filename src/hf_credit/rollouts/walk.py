@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
-from hf_credit.rollouts.episode import Decision, Ending, Episode
+from hf_credit.rollouts.episode import Context, Decision, Ending, Episode
 from hf_credit.rollouts.interaction import Request
 from hf_credit.rollouts.samplers import BadReplyError, Generation
 from hf_credit.rollouts.shared_states import SharedStates
@@ -43,7 +43,7 @@ class RolloutRequest(Generic[S]):
     task: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     state: S | None = None
-    contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    contexts: Mapping[str, Context] = field(default_factory=dict)
     threads: Mapping[str, Thread] = field(default_factory=dict)
     step: int = 0
     forced: Mapping[str, Generation] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Walk(Generic[S]):
     state: Any = None
     requests: tuple[Request, ...] = ()
     threads: dict[str, Thread] = field(default_factory=dict)
-    contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    contexts: dict[str, Context] = field(default_factory=dict)
     forced: dict[str, Generation] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     turn: int = 0  # the index of the first decision of the last turn
@@ -79,7 +79,7 @@ class Walk(Generic[S]):
     shared: SharedStates | None = None  # if other walks continue from its state
     episode: Episode | None = None
     branches: list[Walk[S]] = field(default_factory=list)
-    request_contexts: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
+    request_contexts: list[Context] = field(default_factory=list)  # the context of each request
     replies: list[Generation | None] = field(default_factory=list)
     coming: int = 0  # number of replies or steps that it waits for
     refused: BadReplyError | None = None  # with which it ends

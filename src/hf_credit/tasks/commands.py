@@ -20,7 +20,7 @@ def evaluation_command(
     interaction: Interaction[Any] | None = None,
     dataset: str | None = None,
     split: str = "test",
-    role_models: Mapping[str, str] | None = None,
+    role_models: Mapping[str, Any] | None = None,
     shown: str | None = None,
 ) -> str:
     """Returns the `hf-credit evaluate` that plays the task of a policy, with the names that a file may not choose.

@@ -9,24 +9,23 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments
-from hf_credit.boundary import Range, read
-from hf_credit.collaborations import COLLABORATIONS
-from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
+from hf_credit.boundary import read, types_of
+from hf_credit.environments import Environment
 from hf_credit.files import write_json
-from hf_credit.options import NotNegative, Options
+from hf_credit.options import part_of
+from hf_credit.playing import Prompts, Sampling, as_written
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.rollouts.chat import TODAY
 from hf_credit.safe_io import read_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
-from hf_credit.validators import whole_number
 
 if TYPE_CHECKING:
     from hf_credit.methods import Method
@@ -45,8 +44,6 @@ OWN_CODE = (
 )
 """Functions of this library that the task file of an untrusted policy may name."""
 
-_MAX_TOKENS = 2**24  # of a reply: more than any model's context
-
 _CONSENT = "name it yourself ({}), or add --trust-remote-code (from Python, trusted=True)."
 _NOT_IN_FILES = ("trusted", "consent")
 _OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collaboration_options")
@@ -62,26 +59,6 @@ _TYPED_ONLY = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling(Options):
-    """Sampling parameters; the defaults are the paper's (VPR, Appendix F), for a policy in thinking mode.
-
-    Attributes:
-        max_new_tokens: maximum length of a reply in tokens.
-        temperature: 0 is greedy decoding.
-        top_p: probability of the nucleus, 1 for all tokens.
-        top_k: number of the most probable tokens to sample from, 0 for all.
-
-    Raises:
-        ValueError: a value is not a number, or out of range.
-    """
-
-    max_new_tokens: Annotated[int, Range(1, _MAX_TOKENS)] = 4096
-    temperature: NotNegative = 0.6
-    top_p: Annotated[float, Range(above=0, most=1)] = 0.95
-    top_k: Annotated[int, Range(0)] = 20
-
-
 class NamedPart(TypedDict):
     """What `hf_credit.methods.make` takes."""
 
@@ -90,7 +67,7 @@ class NamedPart(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSpec:
+class TaskSpec(Prompts):
     """A task, the format of its prompts, the sampling parameters, and the method that trained the policy.
 
     Evaluation must use the same prompts as training. A task is an environment, for one agent, or a collaboration;
@@ -101,7 +78,7 @@ class TaskSpec:
         environment_options: its options.
         collaboration: the collaboration's name, as for `hf_credit.collaborations.make`.
         collaboration_options: its options.
-        history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
+        history, instructions, max_turns: of an environment, as in `Prompts`.
         chat_template_kwargs: arguments of the chat template.
         method: the `name` and `options` of the method that trained the policy, as for `hf_credit.methods.make`.
         critic_model: the backbone of the method's critic, if it was named.
@@ -117,9 +94,6 @@ class TaskSpec:
     environment_options: Mapping[str, Any] = field(default_factory=dict)
     collaboration: str | None = None
     collaboration_options: Mapping[str, Any] = field(default_factory=dict)
-    history: str = "append"
-    instructions: bool = True
-    max_turns: int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
     method: NamedPart | None = None
@@ -128,8 +102,7 @@ class TaskSpec:
     consent: Consent = field(default=NO_CONSENT, compare=False)
 
     def __post_init__(self) -> None:
-        if self.max_turns is not None:
-            whole_number("max_turns", self.max_turns, 1)
+        super().__post_init__()
         if bool(self.environment) == bool(self.collaboration):
             both = f"{self.environment!r} and {self.collaboration!r}" if self.environment else "neither"
             raise ValueError(f"a task is an environment or a collaboration, got {both}; name one of them.")
@@ -139,7 +112,7 @@ class TaskSpec:
                 f"{other}_options need {article} {other}, got {dict(options)} beside {self.name!r}; name it, or leave "
                 "them out."
             )
-        if self.collaboration and (self.history, self.instructions, self.max_turns) != ("append", True, None):
+        if self.collaboration and part_of(Prompts, self) != Prompts():
             raise ValueError(
                 "history, instructions and max_turns need an environment, got them for the collaboration "
                 f"{self.collaboration!r}, whose events define its prompts; leave them out."
@@ -166,13 +139,13 @@ class TaskSpec:
         Args:
             name: of an environment or a collaboration, or a `"module:object"`, which is imported.
             options: its options.
-            **others: further attributes; `history`, `instructions` and `max_turns` are ignored for a collaboration.
+            **others: further attributes; those of `Prompts` are ignored for a collaboration.
 
         Raises:
             ValueError: there is no such task.
         """
         if is_collaboration(name):
-            kept = {key: value for key, value in others.items() if key not in ("history", "instructions", "max_turns")}
+            kept = {key: value for key, value in others.items() if key not in types_of(Prompts)}
             return cls(collaboration=name, collaboration_options=options or {}, **kept)
         return cls(environment=name, environment_options=options or {}, **others)
 
@@ -229,7 +202,7 @@ class TaskSpec:
             if self.collaboration:
                 return collaborations.make(self.collaboration, **self.collaboration_options)
             environment = environments.make(self.name, **self.environment_options)
-        return EnvironmentInteraction(environment, self.history, self.instructions, self.max_turns)
+        return EnvironmentInteraction(environment, **vars(part_of(Prompts, self)))
 
     def build_method(self) -> Method | None:
         """The method that trained the policy; `None` if it is unknown.
@@ -278,13 +251,14 @@ class TaskSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TaskSpec:
-        """The spec of the values from `to_dict`.
+        """The spec of the values from `to_dict`; sampling parameters that a file lacks are those that it meant.
 
         Raises:
             ValueError: the task is missing, or a field is unknown or of another type.
         """
         _refuse_unknown(values, cls)
-        return read(cls, values, "a task's spec")
+        sampling = as_written(values.get("sampling", {}))
+        return read(cls, {**values, "sampling": sampling}, "a task's spec")
 
     @classmethod
     def untrusted(cls, values: Any) -> TaskSpec:
@@ -363,7 +337,7 @@ def is_collaboration(name: str) -> bool:
             f"a task must be one of the environments {', '.join(games)} or of the collaborations {', '.join(teams)}, "
             f"or 'module:object', got {name!r}; {did_you_mean(name, [*games, *teams]) or 'pick one of these.'}"
         )
-    found: Any = find("task", {**ENVIRONMENTS, **WORLDS, **COLLABORATIONS}, name)
+    found: Any = find("task", {**environments.NAMED.targets, **collaborations.NAMED.targets}, name)
     made = found if isinstance(found, type) else _returned(found)
     return not (isinstance(made, type) and issubclass(made, Environment))
 

@@ -17,6 +17,7 @@ from hf_credit.methods import Credit, DecisionCredits
 from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
+from hf_credit.rollouts.metric_names import METRICS
 from hf_credit.rollouts.pulse import PULSE, WITHIN
 from hf_credit.words import counted
 
@@ -28,7 +29,6 @@ _EXPLAINED = 0.02  # minimum share of its targets' variance that a useful critic
 _QUOTED = 200  # characters of a reply
 _RENEWED, _PRINTED = 1.0, 30.0  # seconds between two lines about a long update
 _CHECKER = "hf_credit.verifiers.math"
-_SHOWN = ("loss", "reward", "success", "completion", "oracle/valid", "endings/error", "advantages/zero")
 _TOTAL = "train_runtime"  # only the summary at the end has it, and that is short
 
 
@@ -271,7 +271,8 @@ def headlines(logs: Mapping[str, Any]) -> dict[str, float]:
         return numbers
     return {
         name: value
-        for shown in _SHOWN
+        for shown, metric in METRICS.items()
+        if metric.headline
         for name, value in numbers.items()
         if name == shown or (name.startswith("eval_") and name.endswith(f"_{shown}"))
         if value or shown != "endings/error"

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +16,11 @@ from trl import GRPOConfig
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.methods import Method, composed
 from hf_credit.noise import silence_known_warnings
-from hf_credit.options import arguments_in
+from hf_credit.options import Option, arguments_in, first_sentence, part_of, with_fields_of
+from hf_credit.playing import Prompts, Sampling, divides_logits
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json
-from hf_credit.tasks import Sampling
 from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, one_of, whole_number
@@ -34,7 +33,7 @@ C = TypeVar("C", bound=type)
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
-_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget", "max_turns")
+_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget")
 # The least of whole numbers.
 _LEAST = {
     **dict.fromkeys(("max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
@@ -44,12 +43,8 @@ _LEAST = {
 
 
 def documented(config: C) -> C:
-    """Class decorator below `@dataclass`: the docstring of a config gives the help text of its fields, and those of
-    `CriticConfig` and `TrustRegion` that of fields with a prefix."""
-    texts: dict[str, str] = {}
-    for prefix, part in (("critic", CriticConfig), ("trust_region", TrustRegion)):
-        texts |= {f"{prefix}_{name}": text for name, text in arguments_in(part.__doc__ or "").items()}
-    texts |= arguments_in(config.__doc__ or "")
+    """Class decorator below `@dataclass`: the docstring of a config gives the help text of its fields."""
+    texts = arguments_in(config.__doc__ or "")
     for name in config.__annotations__.keys() & texts:
         setattr(config, name, documented_field(getattr(config, name), texts[name]))
     return config
@@ -63,8 +58,7 @@ def documented_field(default: Any, text: str, bounds: str = "") -> Any:
         text: the description, on one line.
         bounds: what the help text has after the sentence.
     """
-    sentence = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))[0].rstrip(".")
-    metadata = {"help": f"{sentence[:1].upper()}{sentence[1:]}{bounds}."}
+    metadata = {"help": f"{first_sentence(text)}{bounds}."}
     if isinstance(default, tuple):
         return dataclasses.field(default_factory=partial(list, default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -75,8 +69,19 @@ def default_of(field: dataclasses.Field) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
+def _declared(one: Option) -> tuple[Any, Any]:
+    return one.field_type, documented_field(one.default, one.text)
+
+
+@dataclass
+@with_fields_of(Prompts, declare=_declared)
+class PromptSettings:
+    """The fields of `Prompts`, for a config or a recipe."""
+
+
 @dataclass
 @documented
+@with_fields_of(CriticConfig, declare=_declared, prefix="critic_")
 class RunSettings:
     """Settings of all trainers, whether the trainer generates itself or a server does. Beside these, `critic_*` are
     fields of [`CriticConfig`].
@@ -132,14 +137,6 @@ class RunSettings:
     role_schedule: str = "synchronous"
     switch_every: int = 10
     critic_model: str | None = None
-    critic_learning_rate: float = 1e-5
-    critic_warmup_steps: int = 0
-    critic_clip: float | None = 0.2
-    critic_passes: int = 1
-    critic_mini_batch_rows: int | None = None
-    critic_past_updates: int = 0
-    critic_held_out: float = 0.0
-    critic_whiten: bool = False
     critic_first_updates: int = 0
 
     def complete(self, interaction: Interaction[Any]) -> None:
@@ -197,17 +194,20 @@ class RunSettings:
         args: Any = self  # with the fields of TRL's config that it is mixed into
         return Sampling(
             max_new_tokens=whole_number("max_completion_length", args.max_completion_length, 1),
-            temperature=args.temperature,
+            temperature=divides_logits(args.temperature),
             top_p=args.top_p,
             top_k=args.top_k,
+            min_p=args.min_p or 0.0,
+            repetition_penalty=args.repetition_penalty,
         )
 
     def critic_config(self) -> CriticConfig:
         """The settings of the method's critics."""
         args: Any = self  # with the fields of TRL's config that it is mixed into
-        own = [one.name for one in dataclasses.fields(CriticConfig) if hasattr(self, f"critic_{one.name}")]
-        return CriticConfig(
-            **{name: getattr(self, f"critic_{name}") for name in own},
+        return part_of(
+            CriticConfig,
+            self,
+            "critic_",
             betas=(args.adam_beta1, args.adam_beta2),
             weight_decay=args.weight_decay,
             max_grad_norm=args.max_grad_norm or None,
@@ -246,6 +246,7 @@ class RunSettings:
 
 @dataclass
 @documented
+@with_fields_of(TrustRegion, declare=_declared, prefix="trust_region_")
 class CreditConfig(RunSettings, GRPOConfig):
     """Settings of `CreditTrainer` and of the presets: those of [`trl.GRPOConfig`], of `RunSettings`, and these.
 
@@ -289,12 +290,6 @@ class CreditConfig(RunSettings, GRPOConfig):
     importance_sampling_level: str | None = None  # type: ignore[assignment]
     trust_region: float | None = None
     trust_region_tool: float | None = None
-    trust_region_top: int = TrustRegion.top
-    trust_region_wide: int = TrustRegion.wide
-    trust_region_coverage: float = TrustRegion.coverage
-    trust_region_penalty: float = TrustRegion.penalty
-    trust_region_projection: str = TrustRegion.projection
-    trust_region_regression: float = TrustRegion.regression
     vllm_server_request_timeout: float = 1800.0
     vllm_importance_sampling_mode: str = "token_truncate"
 
@@ -325,12 +320,8 @@ class CreditConfig(RunSettings, GRPOConfig):
                     f"trust_region_tool needs trust_region, got {self.trust_region_tool} without; set both."
                 )
             return None
-        named = ("top", "wide", "coverage", "penalty", "projection", "regression")
-        return TrustRegion(
-            radius=self.trust_region,
-            tool_radius=self.trust_region if self.trust_region_tool is None else self.trust_region_tool,
-            **{name: getattr(self, f"trust_region_{name}") for name in named},
-        )
+        tool_radius = self.trust_region if self.trust_region_tool is None else self.trust_region_tool
+        return part_of(TrustRegion, self, "trust_region_", radius=self.trust_region, tool_radius=tool_radius)
 
     @property
     def micro_batch_rows(self) -> int:

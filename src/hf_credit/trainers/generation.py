@@ -14,7 +14,7 @@ from hf_credit.policies.generation import (
     max_context_tokens,
     without_defaults,
 )
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Generation
+from hf_credit.rollouts import Chat, Context, Engine, GenerateFn, Generation
 from hf_credit.rollouts.capabilities import ReadsTokens
 from hf_credit.trainers.ranks import Ranks, SynchronizedSampler, shards_weights
 from hf_credit.trainers.resumption import ResumableTrainer
@@ -122,7 +122,7 @@ class GeneratingTrainer(ResumableTrainer):
         with self.accelerator.autocast(), self.unwrapped() as model:
             yield model
 
-    def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def generate_replies(self, contexts: Sequence[Context]) -> Sequence[Generation]:
         """Samples the policy's replies to the contexts of this process."""
         if self._continuing is not None:
             return self._continuing(contexts)

@@ -17,7 +17,7 @@ from hf_credit.options import MAPPING, arguments_in, options_of
 from hf_credit.registry import did_you_mean
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers import arguments
-from hf_credit.trainers.config import as_mapping, default_of, documented_field
+from hf_credit.trainers.config import RunSettings, as_mapping, default_of, documented_field
 from hf_credit.trainers.credit import CreditTrainer
 
 _HELP = "options of the method, a mapping. They are fields of their own, too."
@@ -53,7 +53,7 @@ class Preset:
         if method is None:  # a subclass of a preset
             return
         cls.method_name, cls.defaults = method, defaults
-        config = next(one for one in cls.__mro__[1:] if dataclasses.is_dataclass(one))
+        config = next(one for one in cls.__mro__[1:] if issubclass(one, RunSettings))
         settings, kinds = {one.name: one for one in dataclasses.fields(config)}, get_type_hints(config)
         options, texts, own = options_of(methods.find(method)), arguments_in(cls.__doc__ or ""), vars(cls).copy()
         fields = inspect.get_annotations(cls)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from transformers import PrinterCallback, ProgressCallback
 
+from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
+from hf_credit.diagnostics.signal import SignalDiagnosis, can_tell
 from hf_credit.files import OwnFolder
 from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.methods.base import absent_inputs
-from hf_credit.rollouts import Ending, Episode
+from hf_credit.rollouts import Ending, Episode, Interaction
+from hf_credit.rollouts.capabilities import Oracled, Replayable, Scripted
 from hf_credit.rollouts.reply_ends import was_cut
-from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
+from hf_credit.trainers.callbacks import EpisodeCallback, likely_cause, unread_replies
 from hf_credit.trainers.recipes import Job, read_job
 from hf_credit.trainers.recording import transcript
-from hf_credit.trainers.training import build_trainer, tasks_of_update
+from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, measure
+from hf_credit.trainers.training import build_trainer, load_rows, tasks_of_update
 from hf_credit.words import counted, duration
 
 _MANY = 0.5  # a share of replies or episodes above which a training hardly begins
@@ -48,6 +52,8 @@ class Preview:
         memory: the most bytes that the process had in use, on the GPU if there is one.
         full_tasks: task rows of an update of the recipe.
         updates: of the recipe.
+        at_hand: what the task has besides its outcome.
+        signal: of the method and of the plain outcome; `None` if it was not measured.
     """
 
     tasks: int
@@ -62,6 +68,8 @@ class Preview:
     memory: int
     full_tasks: int
     updates: int
+    at_hand: tuple[str, ...] = ()
+    signal: SignalDiagnosis | None = None
 
     @property
     def scale(self) -> float:
@@ -69,23 +77,26 @@ class Preview:
         return self.full_tasks / self.tasks
 
     @property
+    def _telling(self) -> float:
+        """The share of collections with a signal; of advantages other than 0 if it was not measured."""
+        if self.signal is None:
+            return 1 - self.metrics.get("advantages/zero", 1.0)
+        return 1 - next(iter(self.signal.signals.values())).silent
+
+    @property
     def begins(self) -> bool:
         """Whether the policy can begin to learn: some advantage is not 0, and most replies are whole."""
-        return (
-            self.metrics.get("advantages/zero", 1.0) < 1.0
-            and self.cut <= _MANY
-            and not self.metrics.get("endings/error", math.nan) > _MANY
-        )
+        return self._telling > 0 and self.cut <= _MANY and not self.metrics.get("endings/error", math.nan) > _MANY
 
     def verdict(self) -> str:
         """Returns in one sentence whether the policy can begin to learn, and a remedy if it cannot."""
         if not self.begins:
-            return (
-                f"The policy cannot begin: {likely_cause({**self.metrics, 'replies/cut': self.cut}, self.unreadable)}"
-            )
+            cause = likely_cause({**self.metrics, "replies/cut": self.cut}, self.unreadable)
+            return f"The policy cannot begin: {cause}"
         if self.metrics.get("success", math.nan) >= _ALL:
             return "The policy has hardly anything to learn: nearly all episodes succeed; take harder tasks."
-        return f"The policy can begin: {1 - self.metrics['advantages/zero']:.0%} of advantages differ from 0."
+        told = "advantages differ from 0" if self.signal is None else "collections have a signal"
+        return f"The policy can begin: {self._telling:.0%} of {told}."
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -115,34 +126,63 @@ class Preview:
         all_of_it = f"about {duration(whole * self.seconds)} and {whole * tokens:,.0f} tokens"
         yield f"The recipe's {counted(self.updates, 'update')}: {all_of_it}"
         yield f"Memory: {self.memory / 2**30:.1f} GiB at most"
+        if self.signal is not None:
+            yield from self._signal(self.signal)
         yield self.verdict()
+
+    def _signal(self, found: SignalDiagnosis) -> Iterator[str]:
+        for name, own in found.signals.items():
+            silent = f"{own.silent:.0%} of {own.signal.n} collections silent"
+            yield f"Signal of {name}, generated tokens until the signal-to-noise ratio is 1: {own} ({silent})"
+        for pair, value in found.cosines.items():
+            yield f"Cosine of the gradients of {pair}: {value.mean:.2f} [{value.low:.2f}, {value.high:.2f}]"
+        outcome = found.signals[OUTCOME]
+        share, none = outcome.success, not outcome.success.mean
+        if none or not outcome.measurable:
+            known = (
+                f"{share.mean:.1%} of {share.n} episodes succeed (95% interval {share.low:.1%} to {share.high:.1%}); "
+            )
+            says = f"{'is silent' if none else 'says little'}: {known if share.n else ''}its signal: {outcome}."
+            yield f"The outcome {says} At hand: {'; '.join(self.at_hand)}."
 
 
 class _Look(EpisodeCallback):
-    """Keeps the episodes and the log of an update."""
+    """Keeps the episodes, the log and the time of the first update."""
 
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
         self.credit: list[Sequence[DecisionCredit]] = []
         self.logs: dict[str, Any] = {}
+        self.begun = self.ended = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.begun = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.ended = self.ended or time.perf_counter()
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
-        self.episodes, self.credit = collected.episodes, list(advantages)
+        if not self.episodes:
+            self.episodes, self.credit = collected.episodes, list(advantages)
+            self.chat, self.most_context = trainer.chat, trainer.engine.max_context_tokens
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         self.logs = {**(logs or {}), **self.logs}
 
 
-def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview:
-    """Plays, credits and learns from a few tasks of a recipe once, with a learning rate of 0.
+def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collections: int = 16) -> Preview:
+    """Plays, credits and learns from a few tasks of a recipe several times, with a learning rate of 0.
 
-    Everything is as in the training: prompts, sampling, credit, loss and optimizer. The first update of the recipe is
-    made smaller, so times and memory are estimates. No file of the recipe's `output_dir` is read or written.
+    Everything is as in the training: prompts, sampling, credit and loss. The updates of the recipe are made smaller,
+    so times and memory are estimates. No file of the recipe's `output_dir` is read or written. It ends after eight
+    updates with a success, otherwise when the share of successes is below 3 % for sure, or after all `collections`;
+    then the plain outcome has as many. Where processes share the weights, one update is all.
 
     Args:
         arguments: as for `hf_credit.trainers.recipes.read_job`.
         tasks: number of task rows to play, at least; over all processes.
         shown: number of episodes in `transcripts`.
+        collections: the most updates; fewer than 3 measure no signal.
 
     Raises:
         ValueError: a setting is invalid, or the seam is asynchronous.
@@ -155,45 +195,47 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
             "concurrent_collections and max_staleness."
         )
     with OwnFolder(prefix="hf-credit-preview-") as folder:
-        job = read_job(arguments, {**_smaller(full, tasks), "output_dir": str(folder)})
-        trainer = build_trainer(job)
-        look = _Look()
-        trainer.add_callback(look)
-        for default in (ProgressCallback, PrinterCallback, WarnWithoutSignal):
-            trainer.remove_callback(default)
+        fields = {**_smaller(full, tasks), "output_dir": str(folder), "max_steps": collections}
+        job = read_job(arguments, fields)
+        look, rows, plain = _Look(), load_rows(job), replace(job, args=copy.deepcopy(job.args))
+
+        def own() -> Any:
+            trainer = build_trainer(job, rows)
+            trainer.add_callback(look)
+            return trainer
+
+        makers = {str(job.game.method): own}
+        if collections > 2:
+            makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME)))
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        begun = time.perf_counter()
-        trainer.train()
-        seconds = time.perf_counter() - begun
+        found = measure(str(job.model.model_name_or_path), makers, can_tell)
         replies = [
             decision for episode in look.episodes for decision in episode.own_decisions if not decision.observed
         ]
-        tokenizer = trainer.chat.tokenizer
         return Preview(
             tasks=job.args.generation_batch_size,
             metrics={name: value for name, value in look.logs.items() if isinstance(value, int | float)},
             transcripts=tuple(
-                transcript(episode, credit, tokenizer)
+                transcript(episode, credit, look.chat.tokenizer)
                 for episode, credit in list(zip(look.episodes, look.credit, strict=True))[:shown]
             ),
             unread=tuple(_unread(look.episodes).most_common(3)),
-            unreadable=unread_replies(trainer.interaction, look.episodes),
-            longest_context=(
-                max((len(one.context_ids) for one in replies), default=0),
-                trainer.engine.max_context_tokens,
-            ),
+            unreadable=unread_replies(job.interaction, look.episodes),
+            longest_context=(max((len(one.context_ids) for one in replies), default=0), look.most_context),
             longest_reply=(max((len(one.action_ids) for one in replies), default=0), job.args.max_completion_length),
-            cut=sum(was_cut(one.action_ids, trainer.chat.end_tokens) for one in replies) / max(len(replies), 1),
-            seconds=seconds,
+            cut=sum(was_cut(one.action_ids, look.chat.end_tokens) for one in replies) / max(len(replies), 1),
+            seconds=look.ended - look.begun,
             memory=_most_memory(),
             full_tasks=int(tasks_of_update(full.args)),
-            updates=_updates(full, trainer.train_dataset),
+            updates=_updates(full, rows.train),
+            at_hand=tuple(_at_hand(job.interaction, look.episodes)),
+            signal=found if found.signals else None,
         )
 
 
 def _smaller(full: Job, tasks: int) -> dict[str, Any]:
-    """The fields of a job of one update of at least `tasks` task rows, of which nothing is kept."""
+    """The fields of a job of updates of at least `tasks` task rows, of which nothing is kept."""
     args, processes = full.args, int(full.args.world_size)
     rows = min(args.per_device_train_batch_size, -(-tasks // processes))
     steps = -(-tasks // (rows * processes))
@@ -201,27 +243,27 @@ def _smaller(full: Job, tasks: int) -> dict[str, Any]:
         steps += 1  # TRL compares pairs
     counted_in_steps = args.instances_per_update is None
     return {
+        **NO_UPDATE,
         "per_device_train_batch_size": rows,
         "generation_batch_size": None,
+        "num_iterations": 1,
         "steps_per_generation": steps,
         "gradient_accumulation_steps": steps if counted_in_steps else 1,
         "instances_per_update": None if counted_in_steps else steps * rows * processes,
-        "max_steps": 1,
-        "learning_rate": 0.0,
-        "lr_scheduler_type": "constant",
-        "lr_scheduler_kwargs": None,
-        "logging_strategy": "steps",
-        "logging_steps": 1,
-        "log_episodes": 0,
-        "log_completions": False,
-        "save_strategy": "no",
-        "eval_strategy": "no",
-        "eval_on_start": False,
-        "load_best_model_at_end": False,
-        "report_to": "none",
-        "push_to_hub": False,
-        "resume_from_checkpoint": None,
     }
+
+
+def _at_hand(interaction: Interaction[Any], episodes: Sequence[Episode]) -> Iterator[str]:
+    """What the task has besides its outcome, and what takes it."""
+    judged, player = Oracled(interaction).check_oracle(None), Scripted(interaction).scripted_player(1.0)
+    own = "its own player" if player is not None else "recorded episodes that succeeded"
+    if judged is not None:
+        yield "the verdicts of its oracle on every move (verifiable_process)"
+    if Replayable(interaction).replayable:
+        yield f"starts in reach, late in walks of {own}, as its states are restored by replay"
+    if any(decision.reward for episode in episodes for step in episode.steps[:-1] for decision in step):
+        yield "the rewards of its steps (methods of `hf-credit methods` that read them, such as ppo)"
+    yield f"a warm-up on {own} (hf-credit warm-up)"
 
 
 def _unread(episodes: Sequence[Episode]) -> Counter[str]:

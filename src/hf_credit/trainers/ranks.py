@@ -12,7 +12,7 @@ from accelerate.utils import DistributedType, broadcast_object_list, gather_obje
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hf_credit.rollouts import GenerateFn, Generation, Row, SeededGenerateFn
+from hf_credit.rollouts import Context, GenerateFn, Generation, Row, SeededGenerateFn
 
 
 def shards_weights(accelerator: Accelerator) -> bool:
@@ -134,7 +134,7 @@ class SynchronizedSampler(Ranks):
         self.together = together and accelerator.num_processes > 1
         self.seeded = seeded
 
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
         return self.generate([*contexts, *self._copies(contexts)])[: len(contexts)]
 
     def finish(self) -> None:
@@ -142,7 +142,7 @@ class SynchronizedSampler(Ranks):
         while copies := self._copies(()):
             self.generate(copies)
 
-    def _copies(self, contexts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    def _copies(self, contexts: Sequence[Context]) -> list[Context]:
         """Copies of the shortest context of all processes, as many as this one lacks."""
         if not self.together:
             return []

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple, NoReturn
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
-from hf_credit.options import Option, options_of
+from hf_credit.options import Option, options_of, part_of
+from hf_credit.playing import Prompts
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
 from hf_credit.tasks.spec import TaskSpec, agent_named
-from hf_credit.trainers.config import as_mapping, default_of, documented
+from hf_credit.trainers.config import PromptSettings, as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
 
@@ -69,10 +70,11 @@ _DERIVED = ("generation_batch_size",)
 
 @dataclass
 @documented
-class GameArguments(ScriptArguments):
+class GameArguments(PromptSettings, ScriptArguments):
     """The settings of a recipe beside those of its config and of TRL's `ModelConfig`.
 
-    Without a dataset the policy trains on the task's own training tasks.
+    Without a dataset the policy trains on the task's own training tasks. An environment has the fields of
+    `hf_credit.playing.Prompts`, too.
 
     Args:
         method: the method, a name from `hf-credit methods` or `"module:factory"`.
@@ -86,15 +88,11 @@ class GameArguments(ScriptArguments):
         collaboration_options: options of the collaboration, a mapping.
         agent: or your own program that calls a model, as `module:name` or a command; it is run. Short for the
             collaboration `agent` with this option; its other options are `collaboration_options`.
-        history: `"append"` shows the policy all turns, `"rendered"` what the chat template keeps of them (mostly no
-            earlier thoughts), `"current"` the last one. For environments, as the next two; see
-            `EnvironmentInteraction`.
-        instructions: whether prompts open with the instructions.
-        max_turns: maximum number of actions of an episode; the environment's limit if `None`.
         oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
-            `{judge: Qwen/Qwen2.5-14B-Instruct}`. As for `hf_credit.policies.saved.load_role_models`.
+            `{judge: Qwen/Qwen2.5-14B-Instruct}`, also with a sampling, as for
+            `hf_credit.policies.saved.load_role_models`.
         training_tasks: tasks of an epoch, if there is no dataset and `max_steps` does not limit the run.
         held_out_tasks: tasks of an evaluation during training, if `eval_strategy` asks for one.
         problem_sets: problems to train on, in place of a dataset: NAME, NAME@REVISION or NAME=FILE. As for
@@ -113,9 +111,6 @@ class GameArguments(ScriptArguments):
     collaboration: str = ""
     collaboration_options: dict | str | None = None
     agent: str = ""
-    history: str = "append"
-    instructions: bool = True
-    max_turns: int | None = None
     oracle: dict | str | None = None
     oracle_options: dict | str | None = None
     role_models: dict | str | None = None
@@ -178,9 +173,7 @@ class GameArguments(ScriptArguments):
             environment_options=_options(self.environment_options),
             collaboration=self.collaboration or None,
             collaboration_options=_options(self.collaboration_options),
-            history=self.history,
-            instructions=self.instructions,
-            max_turns=self.max_turns,
+            **vars(part_of(Prompts, self)),
         )
 
     @property

@@ -17,6 +17,7 @@ from transformers import Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy
 
+from hf_credit.boundary import types_of
 from hf_credit.checkpoint_store import PREFIX, checkpoint_store
 from hf_credit.checkpoints import (
     NUMBERED,
@@ -31,6 +32,7 @@ from hf_credit.checkpoints import (
 from hf_credit.files import replaced
 from hf_credit.loading import ADAPTER_CONFIG, require_whole
 from hf_credit.methods import Method
+from hf_credit.playing import Sampling
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
@@ -81,9 +83,14 @@ def run_facts(trainer: Any) -> dict[str, Any]:
 
 
 def _named(sampler: Any) -> str:
-    """The name of a sampler's model, or of its function or class."""
+    """The name of a sampler's model, or of its function or class, and how it samples, if it does."""
     model = getattr(getattr(sampler, "model", None), "name_or_path", "")
-    return str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
+    name = str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
+    config = getattr(sampler, "config", None)
+    if not getattr(config, "do_sample", False):
+        return name
+    drawn = {one: getattr(config, one) for one in types_of(Sampling)}
+    return f"{name}, {drawn}"
 
 
 class ResumableTrainer(Trainer):

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from hf_credit.files import OwnFolder, replaced
 from hf_credit.policies.generation import generations
-from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts import Context, GenerateFn, Generation
 from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
 
@@ -74,12 +74,10 @@ class RoleRequests(dict[str, GenerateFn]):
         self._folders: dict[str, OwnFolder] = {}  # by the name of the adapter
         self._weights: dict[str, dict[str, Tensor]] = {}
 
-    def _alone(self, role: str, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def _alone(self, role: str, contexts: Sequence[Context]) -> Sequence[Generation]:
         return self.together([role] * len(contexts), contexts)
 
-    def together(
-        self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: None = None
-    ) -> Sequence[Generation]:
+    def together(self, roles: Sequence[str], contexts: Sequence[Context], seeds: None = None) -> Sequence[Generation]:
         """One reply to each context.
 
         Args:

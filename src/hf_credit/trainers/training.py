@@ -16,6 +16,7 @@ from trl import get_peft_config, get_quantization_config
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
 from hf_credit.loading import refuse_adapters, require_model
+from hf_credit.methods import Method
 from hf_credit.model_cards import hub_id
 from hf_credit.oracles import resolve
 from hf_credit.policies.saved import load_role_models
@@ -65,11 +66,12 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.end()
 
 
-def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
+def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None = None) -> Any:
     """The trainer of a job. The task, its rows and the method are checked before a model is loaded.
 
     Args:
         rows: the rows from `load_rows`, which is called if `None`.
+        method: in place of the job's, with its settings.
 
     Raises:
         ValueError: a setting is invalid.
@@ -83,7 +85,8 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     if args.process_index == 0:
         _warn_of_other_prompts(spec, str(model.model_name_or_path))
         _warn_of_other_settings(game)
-    method = job.method()
+    trainer_class = trainer_of(game.method if method is None else method.name, game.seam)
+    method = method or job.method()
     credited: dict[str, Any] = {}
     if method is not None:
         composed = args.composed(method)
@@ -106,14 +109,14 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         credited["quantization_config"] = get_quantization_config(model)
     if game.role_models:
         credited["samplers"] = load_role_models(
-            cast(dict[str, str], game.role_models),
+            cast(dict[str, Any], game.role_models),
             interaction,
             tokenizer,
             args.max_completion_length,
             str(args.device),
             args.trust_remote_code,
         )
-    trainer: Any = imported(trainer_of(game.method, game.seam))(
+    trainer: Any = imported(trainer_class)(
         model.model_name_or_path,
         interaction,
         args,
@@ -202,7 +205,7 @@ def evaluation_of(job: Job, folder: str | Path) -> str:
     if rows is not None and rows == game.dataset_name:
         splits = load_splits(rows, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
         split = game.dataset_test_split if game.dataset_test_split in splits else game.dataset_train_split
-    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, str], game.role_models))
+    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, Any], game.role_models))
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:

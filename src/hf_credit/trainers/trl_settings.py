@@ -22,6 +22,9 @@ UNUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (_PLAYING, "auto_find_batch_size", "an update has a fixed number of tasks; leave it out"),
     (_PLAYING, "data_seed train_sampling_strategy length_column_name label_names",
      "the order of tasks is drawn from seed alone; leave it out"),
+    (("synchronous",), "generation_kwargs",
+     "an evaluation would draw otherwise; set temperature, top_p, top_k, min_p, repetition_penalty or "
+     "max_completion_length"),
     (("synchronous",), "remove_unused_columns", "every column of a task row is the task's; leave it out"),
     (("asynchronous",), "temperature",
      "a server tells the log-probabilities of given replies only at 1; leave it out, or train with CreditTrainer"),

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
 from hf_credit.environments.actions import acting
+from hf_credit.options import filled_by_factory
 from hf_credit.rollouts import Decision
 from hf_credit.validators import finite_number, one_of, whole_number
 
@@ -52,8 +53,8 @@ class TrustRegion:
         ValueError: a number is out of range, or the projection unknown.
     """
 
-    radius: float = 0.025
-    tool_radius: float = 0.010
+    radius: float = filled_by_factory(0.025)
+    tool_radius: float = filled_by_factory(0.010)
     top: int = 256
     wide: int = 1024
     coverage: float = 0.98
@@ -66,8 +67,7 @@ class TrustRegion:
         finite_number("trust_region_tool", self.tool_radius, above=0)
         whole_number("trust_region_top", self.top, 1)
         whole_number("trust_region_wide", self.wide, self.top)
-        if finite_number("trust_region_coverage", self.coverage, above=0) > 1:
-            raise ValueError(f"trust_region_coverage must be at most 1, got {self.coverage}; lower it.")
+        finite_number("trust_region_coverage", self.coverage, above=0, most=1)
         finite_number("trust_region_penalty", self.penalty, least=0)
         one_of("trust_region_projection", self.projection, PROJECTIONS)
         finite_number("trust_region_regression", self.regression, least=0)

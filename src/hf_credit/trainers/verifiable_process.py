@@ -9,18 +9,19 @@ from transformers import PreTrainedModel
 
 from hf_credit.environments import Environment
 from hf_credit.methods.verifiable_process import PAPER
+from hf_credit.options import part_of
 from hf_credit.oracles import OracleLike
+from hf_credit.playing import Prompts
 from hf_credit.rollouts import EnvironmentInteraction
-from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.trainers import arguments
-from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.config import CreditConfig, PromptSettings
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.preset import Preset
-from hf_credit.validators import one_of
 
 
 class VerifiableProcessConfig(
     Preset,
+    PromptSettings,
     CreditConfig,
     method="verifiable_process",
     defaults={
@@ -35,22 +36,13 @@ class VerifiableProcessConfig(
 ):
     """The paper's settings (VPR, Appendix F), where its text gives them; see `docs/paper_index.md` for each.
 
-    The options of `hf_credit.methods.verifiable_process.verifiable_process` are fields.
-
-    Args:
-        history: `"append"` shows the policy the whole conversation, `"rendered"` what the chat template keeps of it
-            (mostly no earlier thoughts), `"current"` the current observation only.
-        instructions: whether prompts open with the environment's instructions.
-        max_turns: maximum number of actions of an episode; the environment's limit if `None`.
+    The options of `hf_credit.methods.verifiable_process.verifiable_process` are fields, and so are those of
+    `hf_credit.playing.Prompts`, for an Environment without an Interaction.
     """
-
-    history: str = "append"
-    instructions: bool = True
-    max_turns: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("history", self.history, HISTORIES)
+        part_of(Prompts, self)  # refuses what does not fit
 
 
 class VerifiableProcessTrainer(CreditTrainer):
@@ -92,7 +84,7 @@ class VerifiableProcessTrainer(CreditTrainer):
         if isinstance(environment, EnvironmentInteraction):
             interaction = environment
         else:
-            interaction = EnvironmentInteraction(environment, args.history, args.instructions, args.max_turns)
+            interaction = EnvironmentInteraction(environment, **vars(part_of(Prompts, args)))
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
             interaction.require_columns(getattr(dataset, "column_names", None))
         self.environment = interaction.environment

@@ -14,7 +14,7 @@ from urllib3.exceptions import ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from hf_credit.credit import sampling_ratio
-from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts import Context, GenerateFn, Generation
 from hf_credit.trainers.asynchronous.server import AWAY, CONNECT_SECONDS, LONGEST_PAUSE, RESUME, Server, one_line
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.metrics import largest_difference
@@ -59,7 +59,7 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
     if client is not None:
         limit_requests(client.session, args.vllm_server_request_timeout, args.vllm_server_timeout)
 
-    def named(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def named(contexts: Sequence[Context]) -> Sequence[Generation]:
         with naming_server(url, args.vllm_server_request_timeout):
             return generate(contexts)
 

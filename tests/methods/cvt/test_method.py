@@ -431,26 +431,8 @@ def test_the_parts_of_a_team_of_baselines(context: GivenContext) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"refresh_every": 0}, "refresh_every must be at least 1, got 0"),
-        ({"ema": 1.0}, r"ema must be in \(0, 1\), got 1.0"),
-        ({"estimator": "best"}, "estimator must be one of dr, ips"),
         ({"families": {"deletion": 0.0}}, "must not all be 0"),
-        ({"families": {"deletion": -1.0}}, "at least 0"),
-        ({"gamma": 2.0}, r"gamma must be in \[0, 1\], got 2.0"),
-        ({"steps": 0.0}, "steps must be above 0"),
-        ({"branches": 0}, "branches must be at least 1, got 0"),
-        ({"branches": 1.5}, "branches must be a whole number, got 1.5"),
-        ({"refresh_every": 1.5}, "refresh_every must be a whole number, got 1.5"),
-        ({"families": {"deletion": "2e-1"}}, r"families\['deletion'\] must be a finite number, got '2e-1'"),
-        (
-            {"limits": {"tampering": "2e-2"}},
-            r"limits\['tampering'\] must be a finite number, got '2e-2'",
-        ),
-        ({"limits": {"tampering": None}}, r"limits\['tampering'\] must be a finite number, got None"),
-        ({"floor": 0.0}, "floor must be above 0, got 0.0"),
         ({"limits": {"tampering": -0.1}}, "the limit of tampering must be at least 0, got -0.1"),
-        ({"baseline": "best"}, "baseline must be one of ppo_rlvr"),
-        ({"counterfactuals": "some"}, "counterfactuals must be one of branches"),
     ],
 )
 def test_settings_out_of_range_are_refused_in_one_sentence(changed: dict[str, Any], message: str) -> None:

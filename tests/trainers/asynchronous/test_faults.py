@@ -28,7 +28,7 @@ HELPERS = Path(__file__).parents[2] / "processes"
 
 
 def worker_of(url: str, policy: Path, **settings: Any) -> Worker:
-    server = Server(url, str(policy), max_tokens=4, patience=PATIENCE, **settings)
+    server = Server(url, str(policy), max_new_tokens=4, patience=PATIENCE, **settings)
     server.restore = lambda: server.reload_weights(str(policy))
     chat = Chat(AutoTokenizer.from_pretrained(policy))
     rloo = methods.make("rloo", group_size=2)

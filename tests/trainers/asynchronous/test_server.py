@@ -35,7 +35,7 @@ def client(served: MicroServer) -> Iterator[Any]:
     made: list[Server] = []
 
     def make(**settings: Any) -> Server:
-        settings = {"max_tokens": 6, "request_timeout": PATIENCE, "patience": PATIENCE, **settings}
+        settings = {"max_new_tokens": 6, "request_timeout": PATIENCE, "patience": PATIENCE, **settings}
         made.append(Server(served.url, served.name, **settings))
         return made[-1]
 
@@ -225,7 +225,7 @@ def test_a_server_that_answered_and_has_ended_is_an_error_at_once(
 
 
 def test_a_server_whose_health_is_an_error_is_not_waited_for(client: Any, served: MicroServer) -> None:
-    other = Server(f"{served.url}/elsewhere", "policy", max_tokens=1, patience=1e6)
+    other = Server(f"{served.url}/elsewhere", "policy", max_new_tokens=1, patience=1e6)
     with pytest.raises(ConnectionError, match=rf"got status 404 from {served.url}/elsewhere/health"):
         other.wait()
     other.close()
@@ -326,7 +326,9 @@ def test_no_answer_leads_elsewhere_or_is_without_end(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_answer_once, args=(listener, headers.format(other=served.url), body))
         thread.start()
-        one = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", served.name, max_tokens=6, retries=0, patience=0)
+        one = Server(
+            f"http://127.0.0.1:{listener.getsockname()[1]}", served.name, max_new_tokens=6, retries=0, patience=0
+        )
         with pytest.raises(ConnectionError) as refusal:
             one.submit("agent", CONTEXT, 1).result(PATIENCE)
         one.close()
@@ -343,7 +345,7 @@ def _answer_once(listener: socket.socket, headers: str, body: bytes) -> None:
 
 
 def test_a_wait_for_a_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    one = Server("http://127.0.0.1:9", "policy", max_tokens=1, patience=0.3)
+    one = Server("http://127.0.0.1:9", "policy", max_new_tokens=1, patience=0.3)
     with pytest.raises(ConnectionError, match=r"must be up within 0\.3 s"):
         one.wait()
     one.close()
@@ -354,11 +356,11 @@ def test_a_wait_for_a_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"temperature": 0.0}, "temperature"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
         ({"url": "localhost:8000"}, "must begin with http"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Server(**{"url": "http://localhost:1", "model": "policy", "max_tokens": 1, **settings})
+        Server(**{"url": "http://localhost:1", "model": "policy", "max_new_tokens": 1, **settings})

@@ -15,7 +15,7 @@ from hf_credit import methods
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import Method
 from hf_credit.options import check_options
-from hf_credit.registry import find, refuse_options
+from hf_credit.registry import Registry
 from hf_credit.validators import whole_number
 from hf_credit_bench.network import policy_at_start
 from hf_credit_bench.play import ARMS, REFERENCES, Critic, Player, Update, Ways
@@ -76,11 +76,7 @@ def make_problem(problem: str | Problem, **dials: Any) -> Problem:
     """
     if isinstance(problem, Problem):
         return problem
-    factory = find("problem", PROBLEMS, problem)
-    refuse_options("problem", factory, problem, dials)
-    check_options(factory, dials)
-    made: Problem = factory(**dials)
-    return made
+    return Registry[Problem]("problem", PROBLEMS, Problem, check=check_options).make(problem, **dials)
 
 
 def score(

@@ -64,23 +64,18 @@ class PinnedPolicy:
 
     def __init__(self, task: CreditTask, folder: Path, device: str = "cpu") -> None:
         spec = task.task()
-        sampling = spec.sampling
         self.task = task
         self.folder = folder
         self.interaction = spec.build()
         self.policy = SavedPolicy(str(folder), spec, self.interaction, device=device)
         self.network, self.chat = self.policy.network, self.policy.chat
         self.engine = self.policy.engine()
-        self._limits: dict[str, Any] = {
-            "max_new_tokens": sampling.max_new_tokens,
-            "temperature": sampling.temperature,
-            "floor": task.floor,
-        }
+        self._limits: dict[str, Any] = {**vars(spec.sampling), "floor": task.floor}
         self._known: dict[Any, dict[tuple[str, str], float]] = {}
         self._play: ExactPlay[Any] | None = None
         if isinstance(self.interaction, EnvironmentInteraction):
             environment = self.interaction.environment
-            legal = model_policy(self.interaction, self.chat, self.network, sampling.temperature)
+            legal = model_policy(self.interaction, self.chat, self.network, spec.sampling.temperature)
 
             def policy(states: Sequence[Any]) -> list[Probabilities]:
                 return [{**actions, _UNREADABLE: max(0.0, 1 - sum(actions.values()))} for actions in legal(states)]

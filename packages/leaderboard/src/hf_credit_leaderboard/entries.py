@@ -15,9 +15,9 @@ from hf_credit.boundary import Range, encodable, read, types_of
 from hf_credit.files import replaced
 from hf_credit.options import Options
 from hf_credit.parquet import read_rows
+from hf_credit.playing import Prompts, Sampling, as_written
 from hf_credit.rollouts import Ending, Episode, Ledger
-from hf_credit.rollouts.environment_interaction import HISTORIES
-from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.tasks import TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number
 from hf_credit_leaderboard import inputs
 from hf_credit_leaderboard.seasons import Board, Season
@@ -35,7 +35,9 @@ _MOST_UNPACKED = 192 * 2**20  # bytes of the file of replies
 _READER = {"memory_bytes": 2 * 2**30, "seconds": 60}  # limits of the process that reads it
 _MOST_TEXT = 4_000  # characters of a command, or of a note
 _MOST_ERROR = 500
-_MOST_SAMPLING = {"max_new_tokens": 2**17, "temperature": 10, "top_k": 2**20}
+_MOST_SAMPLING = {"max_new_tokens": 2**17, "temperature": 10, "top_k": 2**20, "repetition_penalty": 10}
+_SAMPLING = "the sampling of an entry"
+SHOWN = ("history", "instructions")  # of its prompts
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _OF_RENDERING = (
     "add_generation_prompt chat_template continue_final_message conversation documents max_length messages padding "
@@ -80,7 +82,7 @@ class Entry(Options):
         method: `name` and `options` of the method that trained the checkpoints or assigned the credit.
         checkpoints: one per training seed; empty for credit, which has no weights.
         shown: how the task was presented: `history` and `instructions` of an environment, `chat_template_kwargs`.
-        sampling: the sampling parameters of replies, as in `hf_credit.tasks.spec.Sampling`.
+        sampling: the sampling parameters of replies, as in `hf_credit.tasks.Sampling`.
         ledger: the cost of training, as in `hf_credit.rollouts.Ledger`; `None` if unknown.
         command: the command that made the entry.
         hardware, versions: the machine and the package versions that it ran on.
@@ -140,11 +142,9 @@ class Entry(Options):
 
     def _check_play(self) -> None:
         shown = inputs.mapping(self.shown, "how a task is shown")
-        for name in shown.keys() - {"history", "instructions", "chat_template_kwargs"}:
+        for name in shown.keys() - {*SHOWN, "chat_template_kwargs"}:
             raise ValueError(f"a task is shown by history, instructions and chat_template_kwargs, got {name[:80]!r}.")
-        one_of("history", shown.get("history", "append"), HISTORIES)
-        if not isinstance(shown.get("instructions", True), bool):
-            raise ValueError("instructions must be true or false, got another value; correct it.")
+        Prompts(**{name: value for name, value in shown.items() if name in SHOWN})
         for name, value in inputs.mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
             plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
             if name in _OF_RENDERING.split() or not plain:
@@ -152,11 +152,14 @@ class Entry(Options):
                     "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, "
                     f"false, a number or a word, got {name[:80]!r}; remove it, since a custom template could play."
                 )
-        for name in inputs.mapping(self.sampling, "the sampling of an entry"):
-            one_of("a field of the sampling", name, (known.name for known in dataclasses.fields(Sampling)))
-        sampling = Sampling(**self.sampling)
+        sampling = self.sampled()
         for name, most in _MOST_SAMPLING.items():
             finite_number(name, getattr(sampling, name), most=most)
+
+    def sampled(self) -> Sampling:
+        """Returns the sampling parameters of replies."""
+        sampling: Sampling = read(Sampling, as_written(inputs.mapping(self.sampling, _SAMPLING)), _SAMPLING)
+        return sampling
 
     def task(self, season: Season) -> TaskSpec:
         """Returns the season's task, presented and sampled as the entry claims.
@@ -168,7 +171,7 @@ class Entry(Options):
         shown = dict(self.shown)
         if task.collaboration:
             shown = {name: value for name, value in shown.items() if name == "chat_template_kwargs"}
-        return dataclasses.replace(task, sampling=Sampling(**self.sampling), **shown)
+        return dataclasses.replace(task, sampling=self.sampled(), **shown)
 
     @classmethod
     def read(cls, content: bytes) -> Entry:

@@ -11,7 +11,7 @@ import yaml
 
 from hf_credit.hub.cards import rendered
 from hf_credit.policies.micro import CHAT_TEMPLATE
-from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.tasks import Sampling, TaskSpec
 from hf_credit_leaderboard.inputs import to_json
 from hf_credit_leaderboard.seasons import SEASON_FILE, CreditTask, Season, SeasonSecret, SeasonTask
 from hf_credit_leaderboard.sources import Hub
@@ -33,7 +33,7 @@ STANDARD_BOARDS: tuple[tuple[Literal["micro", "full"], str, str, dict[str, Any]]
 )
 """Size, board, task and options of the environments and collaborations that generate their own tasks."""
 
-_ENUMERABLE = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
+_ENUMERABLE = Sampling(max_new_tokens=2)
 _ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # enough for the longest action and its end token
 
 

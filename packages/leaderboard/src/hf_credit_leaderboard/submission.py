@@ -135,7 +135,7 @@ def make_submission(
         )
     shown: dict[str, Any] = {"chat_template_kwargs": dict(spec.chat_template_kwargs)}
     if task.task().environment:
-        shown |= {"history": spec.history, "instructions": spec.instructions}
+        shown |= {name: getattr(spec, name) for name in entries.SHOWN}
     method = dict(spec.method) if spec.method else {"name": "unknown", "options": {}}
     facts, run = logs[0]
     ledger = None if run is None else read_ledger(run)

@@ -18,7 +18,6 @@ from hf_credit.evaluation.statistics import Interval
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Interaction, Ledger, Verdict
 from hf_credit.rollouts.capabilities import Acting, Oracled
-from hf_credit.tasks.spec import Sampling
 from hf_credit_leaderboard.entries import PlayedEpisode
 from hf_credit_leaderboard.ranking import Ranked
 from hf_credit_leaderboard.records import BADGES
@@ -255,7 +254,7 @@ BOARD_COLUMNS: Columns = (
     ("badge", "", lambda row, _: row.badge),
     ("account", "", lambda row, _: ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints}))),
     ("method", "", lambda row, _: str(row.entry.method["name"])),
-    ("temperature", ".2g", lambda row, _: Sampling(**row.entry.sampling).temperature),
+    ("temperature", ".2g", lambda row, _: row.entry.sampled().temperature),
     ("tokens / episode", ",.1f", lambda row, _: row.record and row.record.tokens),
     ("training tokens", ",.0f", lambda row, _: row.entry.ledger and Ledger(**row.entry.ledger).tokens),
     ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),

@@ -1,4 +1,7 @@
-"""CVT-RL: counterfactual credit of steps, under constraints (the paper CVT-RL)."""
+"""CVT-RL: counterfactual credit of steps, under constraints (the paper CVT-RL).
+
+D = S / q (V - mean_k V0_k),    V = m + rho (Y - m)    (eq. 6),    S whether the step is drawn, with probability q
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.options import Count, Options, Share
 from hf_credit.oracles import hypotheses
-from hf_credit.registry import build, find
+from hf_credit.registry import Registry, find
 from hf_credit.rollouts import Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.validators import whole_number
@@ -47,7 +47,9 @@ def first_cut(
     Raises:
         ValueError: `window` is below 1, or a number is NaN.
     """
-    _refuse_window(window, min_progress)
+    whole_number("window", window, 1)
+    if math.isnan(min_progress):
+        raise ValueError("min_progress must be a number, got NaN; set the minimum progress of a step.")
     stalls = 0
     for step, value in enumerate(progress, start=1):
         if value is not None and math.isnan(value):
@@ -58,12 +60,6 @@ def first_cut(
         if value < min_progress and stalls >= window:
             return step
     return None
-
-
-def _refuse_window(window: int, min_progress: float) -> None:
-    whole_number("the window of a rule", window, 1)
-    if math.isnan(min_progress):
-        raise ValueError("min_progress must be a number, got NaN; set the minimum progress of a step.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +112,13 @@ class Rule(Options, ABC):
         name: the name of the rule in metrics; that of its class if empty.
 
     Raises:
-        ValueError: `window` is below 1, or `min_progress` is NaN.
+        ValueError: `window` is below 1, or `min_progress` is no finite number.
     """
 
     name: ClassVar[str] = ""
-    window: int = 1
+    window: Count = 1
     min_progress: float = 1.0
     consecutive: bool = True
-
-    def __post_init__(self) -> None:
-        _refuse_window(self.window, self.min_progress)
-        super().__post_init__()
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
@@ -162,23 +154,7 @@ RULES = {
 """The rules of this library, by name."""
 
 
-def make_rule(name: str, **options: Any) -> Rule:
-    """Returns the rule `name` with the given options.
-
-    Args:
-        name: one of `RULES`, an entry point of an installed package in the group `hf_credit.rules`, or
-            `"package.module:factory"`, which is imported and must be trusted code.
-
-    Raises:
-        ValueError: the name, an option or its value is invalid.
-    """
-    rule = build("rule", RULES, name, options)
-    if not isinstance(rule, Rule):
-        raise ValueError(
-            f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__} from {name!r}; derive it from "
-            "Rule."
-        )
-    return rule
+make_rule = Registry[Rule]("rule", RULES, Rule, "derive it from Rule.").make
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +233,7 @@ class ShrinkRule(_TaskRule):
 
     name: ClassVar[str] = "shrink"
     tasks: ClassVar[tuple[type, ...]] = (CircuitDecoding, GuessNumbers)
-    window: int = 3
+    window: Count = 3
 
     def progress(self, step: Step[Any]) -> float:
         return float(hypotheses.size(step.world_before) - hypotheses.size(step.world_after))
@@ -272,7 +248,7 @@ class UnknownRule(_TaskRule):
 
     name: ClassVar[str] = "unknown"
     tasks: ClassVar[tuple[type, ...]] = (SituationPuzzles,)
-    window: int = 5
+    window: Count = 5
 
     def progress(self, step: Step[Any]) -> float:
         return float(step.world_after.replies[-1] in ("Yes", "No"))
@@ -289,7 +265,7 @@ class SimilarityRule(_TaskRule):
 
     name: ClassVar[str] = "similarity"
     tasks: ClassVar[tuple[type, ...]] = (PreferenceEstimation,)
-    window: int = 2
+    window: Count = 2
     min_progress: float = 0.0
 
     def progress(self, step: Step[Any]) -> float | None:

@@ -107,10 +107,11 @@ class CollectionContext(KeepingContext):
         ask = getattr(self.worker.sampler, "logprobs", None)
         if policy != "current" or not missing or ask is None:
             return super().logprobs(decisions, policy)
-        if self.worker.temperature != 1.0:
+        temperature = getattr(self.worker.sampler, "temperature", 1.0)
+        if temperature != 1.0:
             raise ValueError(
                 "log-probabilities of replies that were not sampled must be those of the policy, and a server gives "
-                f"them at temperature 1 alone, got a temperature of {self.worker.temperature}; set it to 1."
+                f"them at temperature 1 alone, got a temperature of {temperature}; set it to 1."
             )
         futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
         with released(self.worker.engine.lock):

@@ -12,7 +12,7 @@ from hf_credit.trainers.preset import Preset
 from hf_credit.trainers.replay_loo import ReplayLOOConfig
 from hf_credit.trainers.verifiable_process import VerifiableProcessConfig
 
-_SETTINGS = {one.name for one in dataclasses.fields(AsyncCreditConfig)}
+_SETTINGS = {one.name for one in dataclasses.fields(AsyncCreditConfig)} - {"temperature"}
 
 
 def impossible(preset: type[Preset]) -> dict[str, Any]:
@@ -20,14 +20,12 @@ def impossible(preset: type[Preset]) -> dict[str, Any]:
     `temperature`, which is 1 there."""
     neutral = {"temperature": 1.0, "beta": 0.0}
     return {
-        name: value
-        for name, value in preset.defaults.items()
-        if (name == "temperature" or name not in _SETTINGS) and value != neutral.get(name)
+        name: value for name, value in preset.defaults.items() if name not in _SETTINGS and value != neutral.get(name)
     }
 
 
 def _served(preset: Any) -> Any:
-    own = {name: value for name, value in preset.defaults.items() if name in _SETTINGS and name != "temperature"}
+    own = {name: value for name, value in preset.defaults.items() if name in _SETTINGS}
     body = {"__doc__": preset.__doc__, "__module__": __name__, "complete": preset.complete}
     options = {"method": preset.method_name, "defaults": own}
     return new_class(f"Async{preset.__name__}", (Preset, AsyncCreditConfig), options, lambda names: names.update(body))

@@ -8,14 +8,14 @@ import itertools
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from hf_credit.environments.randomness import derive
-from hf_credit.rollouts import Generation
+from hf_credit.rollouts import Context, Generation
 from hf_credit.rollouts.samplers import SubmittingSampler
 
 
@@ -47,7 +47,7 @@ class Known(NamedTuple):
 class _Request:
     collection: int
     order: int
-    request: tuple[str, Sequence[int], int] = field(compare=False)  # role, context and seed
+    request: tuple[str, Context, int] = field(compare=False)  # role, context and seed
     arrived: Callable[[Generation, int], None] = field(compare=False)
     reply: Future[Generation] = field(default_factory=Future, compare=False)
     asked: Future[Generation] | None = field(default=None, compare=False)
@@ -78,7 +78,7 @@ class Desk:
             return {request.collection for request in (*self._passed_on.values(), *self._waiting)}
 
     def ask(
-        self, collection: int, asked: tuple[str, Sequence[int], int], arrived: Callable[[Generation, int], None]
+        self, collection: int, asked: tuple[str, Context, int], arrived: Callable[[Generation, int], None]
     ) -> Future[Generation]:
         """Returns the future of a reply.
 
@@ -169,7 +169,7 @@ class Recorded:
         self.used: set[Place] = set()
         self._asked: Counter[tuple[str, str, int | None]] = Counter()
 
-    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+    def submit(self, role: str, context: Context, seed: int | None) -> Future[Generation]:
         self.seen()
         digest = hashlib.blake2b(array("q", context).tobytes(), digest_size=16).hexdigest()
         place = Place(role, digest, seed, self._asked[role, digest, seed])

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from hf_credit.boundary import Range, read
-from hf_credit.rollouts import Generation
+from hf_credit.playing import Sampling, divides_logits
+from hf_credit.rollouts import Context, Generation
 from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import finite_number, whole_number
@@ -32,8 +33,6 @@ _TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 AWAY = (500, 502, 503, 504)
 """Statuses of a server that is away, or fails for a while: both seams wait `vllm_server_timeout` s for it."""
 _REFUSALS = 3  # connections in a row that a server refuses after its end
-# What a server would take from the model's own settings if a request left it out.
-_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 RESUME = "resume from the last checkpoint"
 
 
@@ -81,8 +80,7 @@ class Server:
     Args:
         url: such as `"http://localhost:8000"`.
         model: the name of the policy on the server.
-        max_tokens: maximum length of a reply.
-        temperature, top_p, top_k, min_p, repetition_penalty: of the sampling; a `top_k` of 0 takes all tokens.
+        **sampling: the parameters of a `hf_credit.tasks.Sampling`, with a temperature above 0.
         request_timeout: maximum time of an answer, in seconds.
         patience: maximum time that the server may be away or fail, in seconds.
         retries: maximum number of times that a request is repeated after it failed or took too long.
@@ -108,34 +106,21 @@ class Server:
         url: str,
         model: str,
         *,
-        max_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float | None = None,
-        repetition_penalty: float = 1.0,
         request_timeout: float = 600.0,
         patience: float = 600.0,
         retries: int = 5,
         vocabulary: int = 2**31,
+        **sampling: Any,
     ) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ValueError(f"the address of a server must begin with http:// or https://, got {url!r}; correct it.")
-        whole_number("max_tokens", max_tokens, 1)
         whole_number("retries", retries, 0)
         finite_number("request_timeout", request_timeout, above=0.0)
         finite_number("patience", patience, least=0.0)
         self.url = url.rstrip("/")
         self.model = model
-        self.temperature = finite_number("temperature", temperature, above=0.0)
-        self.sampling: dict[str, Any] = {
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "repetition_penalty": repetition_penalty,
-            "min_p": min_p or 0.0,
-        }
+        self.sampling = _of_vllm(Sampling(**sampling))
+        self.temperature = divides_logits(self.sampling["temperature"])
         self.request_timeout = request_timeout
         self.patience = patience
         self.retries = retries
@@ -143,7 +128,7 @@ class Server:
         self.restore: Callable[[], None] | None = None
         self.retried = 0
         self.version = 0
-        ids = Annotated[list[Annotated[int, Range(0, vocabulary - 1)]], Range(0, max_tokens)]  # type: ignore[valid-type]
+        ids = Annotated[list[Annotated[int, Range(0, vocabulary - 1)]], Range(0, self.sampling["max_tokens"])]  # type: ignore[valid-type]
         self._choice = TypedDict("_choice", {"token_ids": ids, "logprobs": _Scores})  # type: ignore[misc, valid-type]
         self._outages = 0  # that are over
         self._told = -math.inf  # when a repeated request was last told of
@@ -159,7 +144,7 @@ class Server:
 
     # Requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+    def submit(self, role: str, context: Context, seed: int | None) -> Future[Generation]:
         """Requests a reply, with the log-probability of each token at the temperature of the sampling."""
         asked = {
             **self.sampling,
@@ -173,13 +158,12 @@ class Server:
         }
         return self._future(self._reply(asked))
 
-    def logprobs(self, role: str, context: Sequence[int], ids: Sequence[int]) -> Future[tuple[float, ...]]:
+    def logprobs(self, role: str, context: Context, ids: Sequence[int]) -> Future[tuple[float, ...]]:
         """Requests the log-probability of each token of a reply under the policy, in nats, always at temperature 1."""
         asked = {
-            **_NEUTRAL,
+            **_of_vllm(Sampling(max_new_tokens=1)),
             "model": self._name(role),
             "prompt": [*context, *ids],
-            "max_tokens": 1,
             "prompt_logprobs": 0,
             "return_token_ids": True,
         }
@@ -435,6 +419,11 @@ class Server:
             return parse_json(text) if text else None
         except ValueError:
             return text
+
+
+def _of_vllm(sampling: Sampling) -> dict[str, Any]:
+    """The parameters as vLLM takes them, all of them, since it takes others from the model's own defaults."""
+    return {"max_tokens" if name == "max_new_tokens" else name: value for name, value in vars(sampling).items()}
 
 
 class _Away(ConnectionError):

@@ -142,12 +142,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             self.server = Server(
                 args.vllm_server_base_url,
                 model,
-                max_tokens=args.max_completion_length,
-                temperature=args.temperature,
-                top_p=args.top_p,
-                top_k=args.top_k,
-                min_p=args.min_p,
-                repetition_penalty=args.repetition_penalty,
+                **vars(args.sampling()),
                 request_timeout=args.request_timeout,
                 patience=args.vllm_server_timeout,
                 vocabulary=config.get_text_config().vocab_size,
@@ -164,7 +159,6 @@ class AsyncCreditTrainer(UpdateTrainer):
                 max_concurrent=args.max_concurrent_episodes,
                 max_context_tokens=args.max_context_tokens
                 or context_positions(args.max_completion_length, self.server.max_model_len()),
-                temperature=args.temperature,
                 mask_truncated_completions=args.mask_truncated_completions,
                 shuffle=args.shuffle_dataset,
                 seed=args.seed,

@@ -42,7 +42,7 @@ from hf_credit.trainers.asynchronous.collection import (
 )
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
 from hf_credit.trainers.metrics import summarise, update_metrics, without_cut_replies
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,6 @@ class Worker:
         max_concurrent: maximum number of parallel requests to the sampler.
         max_finished: number of finished collections at which no further one starts.
         max_context_tokens: as in `Engine`.
-        temperature: of the sampling.
         end_tokens: tokens that end a reply; the chat's if `None`.
         mask_truncated_completions: whether replies without an end token are left out of the loss.
         shuffle: whether each pass over the tasks has a new order.
@@ -114,7 +113,6 @@ class Worker:
     max_concurrent: int = 256
     max_finished: int = 1
     max_context_tokens: int | None = None
-    temperature: float = 1.0
     end_tokens: Any = None  # a `Collection` of tokens, once it is made
     mask_truncated_completions: bool = False
     shuffle: bool = True
@@ -123,7 +121,6 @@ class Worker:
     def __post_init__(self) -> None:
         for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
             whole_number(name, getattr(self, name), 1)
-        finite_number("temperature", self.temperature, above=0.0)
         refuse_other_models(self.method)
         if len(self.tasks) < self.tasks_per_collection:
             raise ValueError(

@@ -206,12 +206,11 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     For a collaboration half of the episodes are held-out tasks, as the policy only serves to measure credit.
     """
     from hf_credit.cli.init_policy import create
-    from hf_credit.policies.micro import MicroConfig
-    from hf_credit.tasks.spec import Sampling, TaskSpec
+    from hf_credit.policies.micro_settings import MICRO_PROMPTS, MicroConfig
+    from hf_credit.tasks import Sampling, TaskSpec
 
-    sampling = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
-    shown = {"history": "current", "instructions": False}
-    spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **shown)
+    sampling = Sampling(max_new_tokens=2)
+    spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **vars(MICRO_PROMPTS))
     count, rows = board.episodes, None
     if spec.collaboration:
         tasks = TaskSource(spec.build()).tasks

@@ -1,4 +1,4 @@
-"""One episode of an environment as text, to compare with: `python -m hf_credit.environments.playthrough sudoku`."""
+"""One episode of an environment as text, to compare with: `python tests/processes/playthrough.py sudoku`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from hf_credit.content import in_words
 from hf_credit.environments import make
 from hf_credit.environments.base import Environment, State
 from hf_credit.environments.randomness import stream
@@ -48,7 +49,7 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
 
 
 def _shown(environment: Environment[Any], state: State) -> list[str]:
-    return [f"state: {state.to_json()}", "observation:", environment.observe(state)]
+    return [f"state: {state.to_json()}", "observation:", in_words(environment.observe(state))]
 
 
 if __name__ == "__main__":

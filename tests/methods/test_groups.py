@@ -11,7 +11,7 @@ import torch
 from hf_credit import methods
 from hf_credit.collectors import Group, Single, Verified
 from hf_credit.credit import pad_to_matrix
-from hf_credit.methods.turns import Turns, score, step_rewards
+from hf_credit.methods.groups import Turns, score, step_rewards
 from hf_credit.rollouts import Ending
 
 

@@ -1,0 +1,144 @@
+"""The protocol `signal` of `hf-credit diagnose`: how much signal methods have at a saved policy, and its agreement."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from hf_credit import methods
+from hf_credit.collectors import Single, Verified
+from hf_credit.diagnostics import policy
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.fidelity import FidelityStatus
+from hf_credit.diagnostics.protocols import Protocol
+from hf_credit.diagnostics.signal import SignalDiagnosis
+from hf_credit.files import OwnFolder
+from hf_credit.loading import device_of, load_tokenizer, refuse_adapters
+from hf_credit.methods import Method
+from hf_credit.policies.saved import load_role_models
+from hf_credit.rollouts.capabilities import Oracled, Replayable
+from hf_credit.tasks.spec import TaskSpec
+from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.credit import CreditTrainer
+from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, measure
+
+AGREEMENT = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # at most
+TASKS = 16  # of a collection of single episodes; a method with several of each task has a quarter, at least 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalProtocol(Protocol):
+    """Measures the signal of methods beside that of the plain outcome.
+
+    The methods are those that are named, else that of the policy's training. A collection is an update of a training
+    that begins with the policy, with the default settings of `CreditTrainer` and the sampling of the policy.
+
+    Attributes:
+        collections: K, at least 3.
+    """
+
+    collections: int = 24
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.exact is not None:
+            raise ValueError("--protocol signal takes no exact values, got --exact; omit --exact.")
+
+    @property
+    def _tasks(self) -> int:
+        """The tasks of a collection of single episodes: an even number, as trainers take it."""
+        tasks = (self.tasks.episodes or TASKS * self.collections) // self.collections
+        if tasks < 2:
+            raise ValueError(
+                f"a collection needs 2 tasks, got --episodes {self.tasks.episodes} for {self.collections}; raise it."
+            )
+        return tasks - tasks % 2
+
+    def _few(self) -> BucketPlan:
+        return replace(self.plan, **{name: min(getattr(self.plan, name), most) for name, most in AGREEMENT.items()})
+
+    def replies(self, setup: TaskSpec) -> int:
+        most, played = setup.build().max_replies or 1, self._tasks * self.collections
+        return played * most * (1 + len(self.methods)) + policy.replies_at_most(64, most, self._few(), 0)
+
+    def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[SignalDiagnosis]:
+        refuse_adapters(model)
+        tasks = replace(self.tasks, episodes=self._tasks * self.collections)
+        subject, starts = policy.load_subject(model, setup, self.plan, tasks=tasks, **loading)
+        trained = {} if self.methods or subject.trained is None else {subject.trained.name: subject.trained}
+        asked = {OUTCOME: methods.make(OUTCOME), **trained, **self.methods}
+        about = {"collections": self.collections, "methods": {label: one.spec() for label, one in asked.items()}}
+        found: dict[str, Any] = {"seed": self.plan.seed, "about": {**subject.about, **about}}
+        if Replayable(subject.engine.interaction).replayable:
+            found |= self._agreement(subject, starts, asked)
+        name, rows = subject.name, [one.task if one.seed is None else {**one.task, "seed": one.seed} for one in starts]
+        del subject  # one model at a time
+        gc.collect()
+        with OwnFolder(prefix="hf-credit-signal-") as folder:
+            make = partial(self._built, model, setup, rows, folder, loading)
+            makers = {label: partial(make, method) for label, method in asked.items()}
+            return [measure(name, makers, **found)]
+
+    def _agreement(
+        self, subject: policy.Subject, starts: Sequence[Any], asked: Mapping[str, Method]
+    ) -> dict[str, Any]:
+        """The rank correlation of the credit of replies with the returns of other replays of them."""
+        oracle = Oracled(subject.engine.interaction).check_oracle(None)
+        found = policy.diagnose_policy(subject, starts[:64], self._few(), methods=asked, oracle=oracle)
+        credits = [one for one in found.events[0].credits if one.method in asked]
+        unknown = {one.method: one.status["apart"] for one in credits if one.status["apart"] != FidelityStatus.OK}
+        return {
+            "agreement": {one.method: one.fidelity["apart"] for one in credits},
+            "not_measured": {**unknown, **found.not_measured},
+            "cost": found.cost,
+        }
+
+    def _built(
+        self,
+        model: str,
+        setup: TaskSpec,
+        rows: Sequence[Mapping[str, Any]],
+        folder: Path,
+        loading: Mapping[str, Any],
+        method: Method,
+    ) -> CreditTrainer:
+        judged = method.collector
+        single = isinstance(judged.inner if isinstance(judged, Verified) else judged, Single)
+        size = self._tasks if single else max(self._tasks // 8 * 2, 2)
+        # Methods with collections of different sizes share no task between different collections.
+        chosen = [rows[k * self._tasks + place] for k in range(self.collections) for place in range(size)]
+        interaction, own, cpu = setup.build(), setup.sampling, device_of(loading.get("device")) == "cpu"
+        trusted, most = bool(loading.get("trust_remote_code")), own.max_new_tokens
+        args = CreditConfig(
+            **NO_UPDATE,
+            output_dir=str(folder),
+            max_steps=self.collections,
+            per_device_train_batch_size=size,
+            rows_per_forward=4,
+            steps_per_generation=1,
+            shuffle_dataset=False,
+            seed=self.plan.seed,
+            use_cpu=cpu,
+            bf16=False,
+            gradient_checkpointing=not cpu,
+            max_completion_length=most,
+            **{name: getattr(own, name) for name in ("temperature", "top_p", "top_k")},
+            chat_template_kwargs=dict(setup.chat_template_kwargs),
+            max_concurrent_episodes=loading.get("max_concurrent", 256),
+            critic_model=setup.critic_model,
+            trust_remote_code=trusted,
+        )
+        tokenizer = load_tokenizer(model, trusted)
+        untrained = loading.get("role_models") or {}
+        settings: dict[str, Any] = {
+            "processing_class": tokenizer,
+            "samplers": load_role_models(untrained, interaction, tokenizer, most, str(args.device), trusted),
+        }
+        train = Dataset.from_list([dict(row) for row in chosen])
+        return CreditTrainer(model, interaction, args, train, method=method, **settings)
