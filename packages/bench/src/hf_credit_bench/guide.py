@@ -125,7 +125,7 @@ def best_of(cells: Cells, kind: str) -> Best | str:
     if base is None or not (own or closed):
         return UNKNOWN
     found = {name: paired_difference(areas, base, 1 - 0.05 / len(own)) for name, areas in own.items()}
-    better = {name: gain for name, gain in found.items() if gain.low > 0}
+    better = {name: gain for name, gain in found.items() if round(gain.low, 2) > 0}
     if better and (not gains or fields.worth_it(cells)):
         return max(better.items(), key=lambda one: one[1].mean)
     return NOTHING if closed else NONE
