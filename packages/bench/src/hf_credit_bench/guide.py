@@ -217,17 +217,8 @@ def _tasks(cells: Cells) -> str:
         if base:
             named_so = Markup(code(rung.problem))
             rows.append([_isolates(rung.problem), named_so, where, f"{fmean(base):.2f}", *gained, pays])
-    header = [
-        "Your task",
-        "problem",
-        "field",
-        code(BASE),
-        "exact advantages",
-        "perfect starts",
-        "verdicts",
-        "what pays",
-    ]
-    return table(header, rows)
+    header = ["Your task", "problem", "field", code(BASE), "exact advantages", "perfect starts", "verdicts"]
+    return table([*header, "what pays"], rows)
 
 
 def _verdicts(cells: Cells) -> tuple[str, str]:
@@ -255,8 +246,10 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
         "if a network shares its parameters."
     )
     if TABLE in lines:
-        drawn, again = lines[TABLE][0], lines[TABLE][-1]
-        sentence += f" In a table the line is at {drawn:.2g} times, or at {again:.2g} if the judge repeats its errors."
+        drawn, repeated = lines[TABLE][0], lines[TABLE][-1]
+        sentence += (
+            f" In a table the line is at {drawn:.2g} times, or at {repeated:.2g} if the judge repeats its errors."
+        )
     ratios = ["none", *(f"{one:g} x" for one in fields.RATIOS)]
     return sentence, table(["problem", "field", "the policy's errors", "the judge's", *ratios, "the line"], rows)
 
