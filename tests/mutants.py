@@ -123,7 +123,7 @@ hf_credit.trainers.scores: separate
 hf_credit.trainers.trl_settings: refuse_unused
 hf_credit.trainers.truncated_ppo: TruncatedPPOConfig.parts
 hf_credit.trainers.trust_region: project_tokens
-hf_credit_bench.guide: kind_of | tests/bench/test_cell_sets.py
+hf_credit_bench.fields: _kind | tests/bench/test_cell_sets.py tests/bench/test_fields.py
 hf_credit_bench.measures: _measured
 hf_credit_bench.play: Player._predict Player.update _clipped | tests/bench/test_measures.py
     tests/bench/test_problems.py

@@ -8,17 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (ROOT / "src", *sorted((ROOT / "packages").glob("*/src")), ROOT / "evaluation", ROOT / "hub_assets")
-UNPROBABLE = "what is not in a distribution has the probability 0"
 UNJUDGED = "a score of hacks or a cost that an audit does not name is 0, by its definition"
 NO_ANSWER = "an audit of a step without an answer has none, and such a step earns nothing by it"
 UNDRAWN = "a step that is not drawn adds nothing; a drawn one without an estimate counts in contribution/unknown"
 SCALE = "the colours of a page, where nothing has a colour"
 EXCEPTIONS = {
     "hf_credit_bench/cells.py": {"cell.get('oracle_error') or 0.0": "a cell without it has oracles that do not err"},
-    "hf_credit_bench/truth.py": {
-        "reached.get((one.node, actions), 0.0)": UNPROBABLE,
-        "self.reached.get((node, before), 0.0)": UNPROBABLE,
-    },
     "collaborations/voting.py": {"grades.get(answer or '', 0.0)": "a ballot without an answer is wrong"},
     "credit/surrogate.py": {
         "torch.nan_to_num(policy_logprobs.to(dtype) - sampling_logprobs.to(dtype), nan=0.0)": "as in TRL, where the "

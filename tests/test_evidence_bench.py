@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
-from hf_credit_bench import Problem, TablePolicy, make_method, make_problem
+from hf_credit_bench import Problem, TablePolicy, cells, guide, make_method, make_problem
 from hf_credit_bench.cells import Job
+from hf_credit_bench.measures import STEPS
 from hf_credit_bench.play import Player, Ways
 from hf_credit_bench.problems import Chain, Revisit
 
 FOLDER = "bench"
 
 
-def of_dials(module: ModuleType, claim: Any, seeds: list[int], areas: dict[tuple[str, int], list[float]]) -> Any:
+def of_dials(module: ModuleType, claim: Any, areas: dict[tuple[str, int], list[float]]) -> Any:
     """What `statistics` says where each arm has these areas at each point."""
     filled = {}
     for place, dials in enumerate(claim.points):
         for arm in (claim.arm, claim.other):
-            job = module._job(arm, claim.problem, dials)
-            filled[module._key(job, job, seeds)] = {"tokens": areas[arm.method, place]}
-    return module.statistics(claim, seeds, filled)
+            filled[module.key_of(arm, claim.problem, dials, arm)] = {"tokens": areas[arm.method, place]}
+    return module.statistics(claim, filled)
 
 
 def test_a_claim_is_a_difference_or_its_slope_over_the_dial(scripts: dict[str, ModuleType]) -> None:
@@ -41,15 +43,9 @@ def test_a_claim_is_a_difference_or_its_slope_over_the_dial(scripts: dict[str, M
         **{("magrpo", place): [0.1, 0.2] for place in range(3)},
     }
     mean = claims.Claim(name="mean", says="", **settings)
-    np.testing.assert_allclose(of_dials(claims, mean, [1, 2], areas), [0.3, 0.2])
+    np.testing.assert_allclose(of_dials(claims, mean, areas), [0.3, 0.2])
     slope = claims.Claim(name="slope", says="", turned=[2, 4, 6], **settings)
-    np.testing.assert_allclose(of_dials(claims, slope, [1, 2], areas), [0.1, -0.075])
-
-
-def test_what_is_detectable_falls_with_the_root_of_the_seeds(scripts: dict[str, ModuleType]) -> None:
-    # Two-sided .05 over one test: (1.960 + .842) / sqrt(n).
-    assert scripts["claims"].detectable(1.0, 64, family=1) == pytest.approx(2.802 / 8, abs=1e-3)
-    assert scripts["claims"].detectable(1.0, 16, family=1) == pytest.approx(2.802 / 4, abs=1e-3)
+    np.testing.assert_allclose(of_dials(claims, slope, areas), [0.1, -0.075])
 
 
 def test_every_primary_claim_has_a_registered_file(scripts: dict[str, ModuleType], root: Path) -> None:
@@ -72,6 +68,55 @@ def test_the_committed_results_are_those_of_the_committed_lines(
     monkeypatch.setattr(claims, "HERE", tmp_path)
     claims.report(family)
     assert claims._file(family, "_results").read_text(encoding="utf-8") == committed
+
+
+@pytest.fixture(scope="module")
+def committed(root: Path) -> list[dict[str, Any]]:
+    rows = pq.read_table(root / "evaluation/bench/cells.parquet").to_pylist()
+    return cells.from_rows(rows)
+
+
+def test_the_committed_guide_and_tables_are_those_of_the_committed_cells(
+    committed: list[dict[str, Any]], root: Path
+) -> None:
+    page = (root / "docs/which-method.md").read_text(encoding="utf-8")
+    command = "hf-credit bench --output evaluation/bench --guide docs/which-method.md"
+    assert page == guide.which_method(committed, command, "../evaluation/bench/")
+    assert (root / "evaluation/bench/tables.md").read_text(encoding="utf-8") == guide.tables(committed)
+
+
+def test_the_gains_in_the_guide_are_differences_of_means_of_the_committed_cells(
+    committed: list[dict[str, Any]], root: Path
+) -> None:
+    page = (root / "docs/which-method.md").read_text(encoding="utf-8")
+    table = page.partition("| You have |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = 0
+    for line in table:
+        kind, *row = (part.strip() for part in line.strip("|").split("|"))
+        for rights, said in zip((0.5698, 0.8026, 0.8647, 0.6646, 0.5547), row, strict=True):
+            if not (found := re.match(r"`(\w+)` ([+-][.\d]+) ", said)):
+                continue
+            error = 0.1 if "tenth" in kind else 0.0
+            areas = {
+                one["method"]: np.mean(one["areas"])
+                for one in committed
+                if one["problem"] == "rules" and one["dials"]["start_right"] == rights and one["areas"]
+                if one["oracle_error"] in (0.0, error) and (one["method"] != found[1] or one["oracle_error"] == error)
+            }
+            assert f"{areas[found[1]] - areas['outcome_reward']:+.2f}" == found[2]
+            named += 1
+    assert named >= 4
+
+
+def test_half_of_the_fields_name_a_method_or_say_that_nothing_can_be_gained(committed: list[dict[str, Any]]) -> None:
+    said = [one for row in guide.fields_of(committed).values() for one in row]
+    assert sum(one == guide.NOTHING or not isinstance(one, str) for one in said) >= len(said) / 2
+
+
+def test_step_sizes_do_not_end_at_a_bound(committed: list[dict[str, Any]]) -> None:
+    steps = [one["step"] for one in committed if one["step"]]
+    assert len(steps) > 100
+    assert steps.count(STEPS[-1]) < len(steps) / 5
 
 
 def test_half_way_is_where_half_of_the_gain_is_made(scripts: dict[str, ModuleType]) -> None:

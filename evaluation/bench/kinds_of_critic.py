@@ -33,7 +33,7 @@ def main() -> None:
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     path = given.work / "cells.jsonl"
-    asked = {"policies": ("start",), "steps": STEPS}
+    asked = {"steps": STEPS}
     todo = [job for critic in CRITICS for job in cells.jobs(["ppo"], critic=critic, **asked)]
     todo += cells.jobs(["rloo"], **asked)
     for _ in cells.run(todo, path, given.processes):

@@ -10,7 +10,7 @@ import pytest
 
 from hf_credit.cli import main
 from hf_credit.hub import fetch
-from hf_credit_bench import cells, guide, load_cells, publish_cells
+from hf_credit_bench import cells, fields, guide, load_cells, publish_cells
 from local_hub.running import Served
 
 
@@ -18,17 +18,17 @@ from local_hub.running import Served
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as the bench leaves it."""
     folder = tmp_path_factory.mktemp("bench")
-    todo = cells.jobs(["rloo", "counterfactual_grpo"], ["chain"], {"length": 2}, ("start",), seeds=0, updates=8)
+    todo = cells.jobs(["rloo", "counterfactual_grpo"], ["chain"], {"length": 2}, seeds=0, updates=8)
     list(cells.run(todo, folder / "cells.jsonl", processes=1))
     (folder / "index.md").write_text("# Which method?\n\nRead this.\n")
-    (folder / "learning.png").write_bytes(b"\x89PNG")
+    (folder / "fields_narrow.png").write_bytes(b"\x89PNG")
     return folder
 
 
 def test_cells_are_loaded_as_they_were_published(hub: Served, filled: Path) -> None:
     where: dict[str, Any] = {"endpoint": hub.url, "token": hub.token()}
     done = publish_cells(filled, "me/creditbench", **where)
-    assert "learning.png" in done.files
+    assert "fields_narrow.png" in done.files
     ours = [{**cell} for cell in cells.read(filled / "cells.jsonl").values()]
     loaded = load_cells("me/creditbench", **where)
     assert [{name: value for name, value in one.items() if value is not None} for one in loaded] == [
@@ -51,7 +51,7 @@ def test_the_bench_publishes_what_it_filled_and_goes_on_from_its_table(
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_TOKEN", hub.token())
     guide.write_parquet(list(cells.read(filled / "cells.jsonl").values()), tmp_path / "cells.parquet")
-    asked = ["--problem", "chain", "--dial", "length=2", "--policy", "start", "--seeds", "0", "--updates", "8"]
+    asked = ["--problem", "chain", "--dial", "length=2", "--seeds", "0", "--updates", "8"]
     with pytest.raises(SystemExit) as left:
         main(["bench", "--method", "rloo", *asked, "--output", str(tmp_path), "--push-to-hub", "me/again"])
     assert not left.value.code
@@ -61,5 +61,5 @@ def test_the_bench_publishes_what_it_filled_and_goes_on_from_its_table(
 
 
 def test_names_in_cells_of_strangers_are_not_imported() -> None:
-    assert guide.kind_of("os:system") == "own"
+    assert fields.kind_of({"method": "os:system"}) == "own"
     assert cells.from_rows([{"dials": "[1]", "options": json.dumps({})}]) == []

@@ -149,8 +149,6 @@ SMALL = {
     "vote": {"agents": 3, "lazy": 1},
     "key": {"horizon": 4},
     "late": {"horizon": 4},
-    "verdict": {"horizon": 4},
-    "evidence": {"turns": 2},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -14,7 +15,8 @@ from hf_credit.methods.cvt import audit_of, audited, verified_success
 from hf_credit.rollouts import RolloutRequest
 from hf_credit_bench import Problem, TablePolicy, Truth, enumerated, make_method, score
 from hf_credit_bench.play import Player, bound, exact_advantage
-from hf_credit_bench.problems import Chain, Drift, Hack, Stop, Verdict, Vote
+from hf_credit_bench.problems import Chain, Drift, Hack, Stop, Vote
+from hf_credit_bench.rules import Rules
 
 
 def test_the_true_value_of_a_job_is_the_work_done_and_the_reward_is_its_look() -> None:
@@ -116,14 +118,10 @@ def test_the_copy_is_the_policy_of_some_updates_ago() -> None:
     assert [frozen for _, frozen in seen[2:]] == pytest.approx([current for current, _ in seen[:3]])
 
 
-def test_an_oracle_with_a_bias_is_an_auditor_without_suspicion() -> None:
-    assert Verdict(bias=0.2).check_auditor(None).audit(Verdict().start({}, 0), "0").hacks == {"hack": 0.0}
-
-
 def test_an_oracle_errs_by_chance_and_always_the_same_for_a_state() -> None:
-    verdict = Verdict(error=0.3)
-    oracle = verdict.check_oracle(None)
-    states = [verdict.start({}, seed) for seed in range(1000)]
+    chain = Chain()
+    oracle = chain.judge(0.3)
+    states = [chain.start({}, seed) for seed in range(1000)]
     scores = [oracle.score(state, "1") for state in states]
     assert set(scores) == {0.0, 1.0}
     assert 0.66 < sum(scores) / 1000 < 0.74  # of 1,000 fixed seeds; 1 - error, four standard errors wide
@@ -137,8 +135,26 @@ def test_an_oracle_errs_as_asked_unless_a_dial_says_how_often() -> None:
         wrong = [Chain().judge(0.1).score(state, action) != right for state in states]
         assert 0.06 < sum(wrong) / 1000 < 0.14  # of 1,000 fixed seeds; four standard errors wide
         assert all(Chain().judge().score(state, action) == right for state in states)
-    assert Verdict(error=0.0).judge(0.5).score(Verdict().start({}, 0), "1") == 1.0
+    assert Hack(detection=1.0).judge(0.5).score(Hack().start({}, 0), "1") == 1.0
     assert Stop().judge(0.1) is None
+
+
+def test_an_oracle_may_repeat_its_errors_whenever_a_decision_comes_again() -> None:
+    rules = Rules(length=12, tasks=2)
+    nodes = {node: rules.view(node, "agent") for node in rules.nodes if rules.speakers(node)}
+    wrong = {}
+    for node, view in nodes.items():
+        for seed in (1, 2):
+            for episode in range(3):
+                state = dataclasses.replace(rules.start({}, episode), node=node, step=episode)
+                judged = rules.judge(0.3, repeats=seed).score(state, "1")
+                wrong.setdefault((seed, view), set()).add(judged != rules.right(node, 1))
+    assert all(len(one) == 1 for one in wrong.values())
+    shares = [sum(True in one for (seed, _), one in wrong.items() if seed == own) for own in (1, 2)]
+    assert all(0.1 < share / (len(wrong) / 2) < 0.5 for share in shares)
+    assert {view for (seed, view), one in wrong.items() if seed == 1 and True in one} != {
+        view for (seed, view), one in wrong.items() if seed == 2 and True in one
+    }
 
 
 def test_a_reply_that_is_no_action_is_the_first() -> None:

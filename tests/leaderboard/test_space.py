@@ -55,7 +55,7 @@ def test_the_page_of_a_season_is_published_with_the_name_of_its_benchmark(
 
 def test_a_season_that_names_cells_has_them_in_its_results_or_says_why_not(hub: Served, tmp_path: Path) -> None:
     spoken = Hub(endpoint=hub.url, token=hub.token())
-    todo = cells.jobs(["rloo"], ["chain"], {"length": 2}, ("start",), seeds=0, updates=8)
+    todo = cells.jobs(["rloo"], ["chain"], {"length": 2}, seeds=0, updates=8)
     list(cells.run(todo, tmp_path / "cells.jsonl", processes=1))
     publish_cells(tmp_path, "me/cells", endpoint=hub.url, token=hub.token())
     named = {"name": "spring", "benchmark": "me/spring", "results": "me/springs"}

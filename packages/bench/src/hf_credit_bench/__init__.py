@@ -11,25 +11,24 @@ from hf_credit.trust import imported
 
 if TYPE_CHECKING:
     from hf_credit_bench.cell_sets import load_cells, publish_cells
-    from hf_credit_bench.measures import POLICIES, Score, area, enumerated, learning, make_method, make_problem, score
+    from hf_credit_bench.measures import Score, area, enumerated, learning, make_method, make_problem, score
     from hf_credit_bench.problem import Chance, Node, Position, Problem, View, Way
     from hf_credit_bench.problems import PROBLEMS
     from hf_credit_bench.table import TablePolicy
-    from hf_credit_bench.truth import Truth, best, solved
+    from hf_credit_bench.truth import Truth, best
 
 _HOMES = {
     "cell_sets": ("load_cells", "publish_cells"),
-    "measures": ("POLICIES", "Score", "area", "enumerated", "learning", "make_method", "make_problem", "score"),
+    "measures": ("Score", "area", "enumerated", "learning", "make_method", "make_problem", "score"),
     "problem": ("Chance", "Node", "Position", "Problem", "View", "Way"),
     "problems": ("PROBLEMS",),
     "table": ("TablePolicy",),
-    "truth": ("Truth", "best", "solved"),
+    "truth": ("Truth", "best"),
 }
 
 __all__ = [
-    "POLICIES", "PROBLEMS", "Chance", "Node", "Position", "Problem", "Score", "TablePolicy", "Truth", "View", "Way",
+    "PROBLEMS", "Chance", "Node", "Position", "Problem", "Score", "TablePolicy", "Truth", "View", "Way",
     "area", "best", "enumerated", "learning", "load_cells", "make_method", "make_problem", "publish_cells", "score",
-    "solved",
 ]  # fmt: skip
 
 

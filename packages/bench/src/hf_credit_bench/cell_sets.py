@@ -15,7 +15,6 @@ from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.safety import files_of
 from hf_credit.hub.tables import fetch_tables, read_description, read_table, write_description, write_table
 from hf_credit_bench import cells as bench
-from hf_credit_bench import guide
 from hf_credit_bench.plots import WIDTHS
 
 _STRING, _WHOLE, _NUMBER = Value("string"), Value("int64"), Value("float64")
@@ -23,6 +22,7 @@ CELLS = Features(
     {
         **dict.fromkeys(("key", "method", "problem", "dials", "options", "policy", "critic"), _STRING),
         "oracle_error": _NUMBER,
+        "repeats": Value("bool"),
         **dict.fromkeys(("seeds", "updates"), _WHOLE),
         "refused": _STRING,
         "instances": _WHOLE,
@@ -30,7 +30,7 @@ CELLS = Features(
         **dict.fromkeys(("credit_error", "tokens", "seconds"), _NUMBER),
         "budget": _WHOLE,
         "step": _NUMBER,
-        **dict.fromkeys(("areas", "last"), List(_NUMBER)),
+        "areas": List(_NUMBER),
         "tokens_to_90": List(_WHOLE),
     }
 )
@@ -52,7 +52,7 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
     cells = list(bench.take_up(source).values())
     if not cells:
         raise ValueError(f"a dataset must have cells, got none in {str(folder)!r}; run hf-credit bench first.")
-    paths = (source / f"{name}{ending}.png" for name in guide.PICTURES for ending in WIDTHS)
+    paths = (source / f"fields{ending}.png" for ending in WIDTHS)
     pictures = {path.name: path for path in paths if path.exists()}
     page = source / "index.md"
     with OwnFolder() as target:

@@ -27,9 +27,9 @@ from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import is_code, search_here
 from hf_credit.validators import first_line, one_of
-from hf_credit_bench import measures
-from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
-from hf_credit_bench.play import REFERENCES, Critic, bound
+from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, score
+from hf_credit_bench.network import policy_at_start
+from hf_credit_bench.play import ARMS, REFERENCES, Critic, bound
 from hf_credit_bench.problem import Problem
 from hf_credit_bench.problems import PROBLEMS
 from hf_credit_bench.truth import Truth, best
@@ -45,14 +45,19 @@ _MAPPINGS = ("dials", "options")
 
 EPISODES = 16
 """The tokens of an update, in episodes, whatever the method plays."""
-UPDATES = 20
+UPDATES = 16
 """The budget of learning, in such updates."""
+LEAST_GAIN = 0.01
+"""A larger step size must gain as much in area to be taken, since areas level off where a table is soon certain."""
 
 SETTINGS: Mapping[str, Any] = {"group_size": 4, "rollouts": 1, "whiten": False}
 """Options of all methods that have them: small groups, so that an update has several."""
 
-OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {"constrained_counterfactual": {"steps": 2, "branches": 1}}
-"""Options of single methods: the paper's eight steps of four branches a family exceed the tokens of an update."""
+OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "constrained_counterfactual": {"steps": 2, "branches": 1},
+    **{name: {"group_size": 1} for name in ("active_replay", "ppo", "reinforce_plus_plus")},
+}
+"""Options of single methods: replays that fit into an update, and no groups for who needs none, as they cost tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,54 +68,52 @@ class Job:
         method: a name, that of a reference, or `"module:factory"`.
         problem: a name, or `"module:factory"`.
         options: of the method, beside `SETTINGS`.
-        policy: for the score.
         critic: the predictions of critics, for a method that has any.
         oracle_error: the probability of a wrong verdict, for a method that is credited by verdicts.
+        repeats: whether a wrong verdict is the same whenever its view and action come again, or each is drawn anew.
         seeds: the number of seeds of learning; 0 for no learning.
         updates: the number of updates for the score.
-        steps: the step sizes to choose from.
+        steps: the step sizes to choose from, in ascending order.
     """
 
     method: str
     problem: str
     dials: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    policy: str = "start"
     critic: Critic = "exact"
     oracle_error: float = 0.0
+    repeats: bool = False
     seeds: int = 10
-    updates: int = 100
+    updates: int = 24
     steps: Sequence[float] = STEPS
 
     @property
     def key(self) -> str:
         """The cell's identity in a file: all fields, and the budget of learning."""
-        fields = {**self.named, "learning": [EPISODES, UPDATES, *self.steps]}
-        if not self.oracle_error:
-            del fields["oracle_error"]
+        fields = {**self.named, "learning": [EPISODES, UPDATES, LEAST_GAIN, *self.steps]}
         return json.dumps({**fields, "played": repr(make_problem(self.problem, **self.dials))}, sort_keys=True)
 
     @property
     def named(self) -> dict[str, Any]:
         """The fields of its cell."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"} | {
+            "policy": "start"
+        }
 
 
 def jobs(
     names: Sequence[str] | None = None,
     problems: Sequence[str] | None = None,
     dials: Mapping[str, Any] | None = None,
-    policies: Sequence[str] = ("start", "solved"),
     critic: Critic = "exact",
     oracle_error: float = 0.0,
     **settings: Any,
 ) -> list[Job]:
-    """Returns the cells of every method in every problem: a score at each policy, and learning from the start.
+    """Returns the cells of methods in problems: a score at the start, and learning.
 
     Args:
         names: of methods; all and the references if `None`.
-        problems: all but `NAMED_ALONE` if `None`.
-        policies: from `POLICIES`.
+        problems: all if `None`.
         critic, oracle_error: as in `Job`; `"exact"` and 0 where a method would not notice.
         settings: further fields of `Job`.
 
@@ -118,24 +121,20 @@ def jobs(
         ValueError: a name is none, or a problem has no such dial or value of one.
     """
     one_of("critic", critic, get_args(Critic))
-    for policy in policies:
-        one_of("policy", policy, tuple(measures.POLICIES))
     for problem in problems or PROBLEMS:
         make_problem(problem, **dials or {})
-    every = [*REFERENCES, *methods.METHODS] if names is None else names
+    every = [*REFERENCES, *ARMS, *methods.METHODS] if names is None else names
     seeds = settings.pop("seeds", 10)
     return [
         Job(
             method=name,
             problem=problem,
             dials=dials or {},
-            policy=policy,
-            seeds=seeds if policy == "start" and name != "constant" else 0,
+            seeds=seeds if name != "constant" else 0,
             **conditions(name, critic, oracle_error),
             **settings,
         )
-        for problem in problems or [name for name in PROBLEMS if name not in NAMED_ALONE]
-        for policy in policies
+        for problem in problems or PROBLEMS
         for name in every
     ]
 
@@ -158,96 +157,6 @@ def uses_critic(method: str) -> bool:
 def error_of(cell: Mapping[str, Any]) -> float:
     """Returns the probability of a wrong verdict; a cell without it has oracles that err only where dials say so."""
     return cell.get("oracle_error") or 0.0
-
-
-def under(cells: Cells, critic: str, oracle_error: float) -> list[Mapping[str, Any]]:
-    """Returns the cells that were measured with a kind of critic and an error of oracles, where a method has them."""
-    return [
-        cell
-        for cell in cells
-        if {"critic": cell["critic"], "oracle_error": error_of(cell)}
-        == conditions(cell["method"], critic, oracle_error)
-    ]
-
-
-DIALS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "key": ("horizon", (4, 8, 16)),
-    "late": ("horizon", (4, 8, 16)),
-    "chain": ("length", (2, 4, 6)),
-    "branches": ("options", (4, 8, 16)),
-    "paid": ("horizon", (4, 8, 16)),
-    "stop": ("price", (0.01, 0.03, 0.06)),
-    "revisit": ("slip", (0.05, 0.1, 0.2)),
-    "relay": ("depth", (2, 4, 6)),
-    "vote": ("lazy", (1, 2, 3)),
-    "trap": ("absorbs", (0.25, 0.5, 1.0)),
-    "verdict": ("error", (0.0, 0.1, 0.25)),
-    "hack": ("detection", (0.25, 0.5, 1.0)),
-    "drift": ("lag", (0, 2, 4)),
-}
-"""For each problem the dial of the cost plot, and its values, with the default."""
-
-NAMED_ALONE = frozenset({"evidence", "tic_tac_toe"})
-"""Problems outside of a run of all, which would take half as long again with them."""
-
-DRAWN = (
-    "exact_advantage",
-    "rloo",
-    "ppo",
-    "verifiable_process",
-    "replay_loo",
-    "active_replay",
-    "counterfactual_grpo",
-    "constrained_counterfactual",
-)
-"""The methods of the cost plot."""
-
-
-def along_dials(critic: Critic = "exact", oracle_error: float = 0.0, **settings: Any) -> list[Job]:
-    """Returns cells of `DRAWN` at every value of `DIALS` but the default, with a score at the start."""
-    return [
-        Job(
-            method=name,
-            problem=problem,
-            dials={dial: value},
-            **conditions(name, critic, oracle_error),
-            **{**settings, "seeds": 0},
-        )
-        for problem, (dial, values) in DIALS.items()
-        for value in values
-        if value != getattr(make_problem(problem), dial)
-        for name in DRAWN
-    ]
-
-
-def grouped(cells: Cells) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
-    """Returns the cells by problem, dials and policy."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
-        groups.setdefault((cell["problem"], dials, cell["policy"]), []).append(cell)
-    return groups
-
-
-def of_defaults(cells: Cells) -> list[Mapping[str, Any]]:
-    """Returns the cells at default dials, and all cells of problems that have none at default dials."""
-    with_defaults = {cell["problem"] for cell in cells if not cell["dials"]}
-    return [cell for cell in cells if not cell["dials"] or cell["problem"] not in with_defaults]
-
-
-def by_dial(cells: Cells) -> dict[tuple[str, str], dict[str, dict[float, float | None]]]:
-    """Returns costs by trace at the start, by problem and dial, method and value, for methods with several values."""
-    costs: dict[tuple[str, str], dict[str, dict[float, float | None]]] = {}
-    for problem, (dial, _) in DIALS.items():
-        lines: dict[str, dict[float, float | None]] = {}
-        for cell in cells:
-            fits = cell["problem"] == problem and cell["policy"] == "start" and cell["refused"] is None
-            if fits and set(cell["dials"]) <= {dial} and cell["method"] != "constant":
-                value = cell["dials"].get(dial, getattr(make_problem(problem), dial))
-                lines.setdefault(cell["method"], {})[value] = cell["trace"]
-        if several := {method: points for method, points in lines.items() if len(points) > 1}:
-            costs[problem, dial] = several
-    return costs
 
 
 def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterator[Mapping[str, Any]]:
@@ -311,6 +220,7 @@ class _Cell(TypedDict):  # and the fields of `Score`
     dials: dict[str, float | str | None]
     options: dict[str, Any]
     oracle_error: NotRequired[float | None]
+    repeats: NotRequired[bool | None]
     refused: NotRequired[str | None]
     areas: NotRequired[list[float] | None]
     tokens_to_90: NotRequired[list[int | None] | None]
@@ -322,10 +232,10 @@ def check_cell(cell: Any) -> dict[str, Any]:
     missing or of another type, or this version has no such method, problem or policy."""
     read_shape(_Cell, cell, "a cell")
     if not is_code(cell["method"]):
-        one_of("the method of a cell", cell["method"], (*REFERENCES, *methods.METHODS))
+        one_of("the method of a cell", cell["method"], (*REFERENCES, *ARMS, *methods.METHODS))
     if not is_code(cell["problem"]):
         make_problem(cell["problem"], **cell["dials"])
-    one_of("the policy of a cell", cell["policy"], tuple(measures.POLICIES))
+    one_of("the policy of a cell", cell["policy"], ("start",))
     one_of("the critic of a cell", cell["critic"], get_args(Critic))
     for name in types_of(Score):
         check(name, cell.get(name), float | None, sender="a cell")
@@ -364,26 +274,6 @@ def take_up(folder: Path) -> dict[str, dict[str, Any]]:
     return known
 
 
-def with_earlier(measured: Cells, known: Cells) -> list[Mapping[str, Any]]:
-    """Returns the cells of a run and those that it did not measure, of earlier runs, for its pages.
-
-    Args:
-        measured: the cells of the run. Those without learning do not take the place of earlier ones with it.
-        known: the cells of the folder `under` the run's conditions.
-    """
-    shown = {_measures(cell): cell for cell in measured}
-    for cell in reversed(known):  # the latest first
-        before = shown.get(_measures(cell))
-        if before is None or (cell.get("areas") and not before.get("areas")):
-            shown[_measures(cell)] = cell
-    return list(shown.values())
-
-
-def _measures(cell: Mapping[str, Any]) -> str:
-    named = [cell[name] for name in ("method", "problem", "dials", "options", "policy", "critic")]
-    return json.dumps(named, sort_keys=True)
-
-
 def fill(job: Job) -> dict[str, Any]:
     """Returns a job's cell: its results, or `refused`, why the method does not fit, or `failed`, a traceback."""
     cell: dict[str, Any] = {"key": job.key, **job.named, "refused": None, "failed": None}
@@ -397,13 +287,11 @@ def fill(job: Job) -> dict[str, Any]:
         cell |= {"instances": instances, **vars(_score(job, instances, job.updates))}
         if job.seeds:
             result = learned(job, range(job.seeds), instances)
-            gain = result.end - result.start
-            good = result.start + 0.9 * gain
+            good = result.start + 0.9 * (result.end - result.start)
             cell |= {
                 "budget": result.budget,
                 "step": result.step,
                 "areas": result.areas(),
-                "last": [(one[-1][1] - result.start) / gain for one in result.curves],
                 "tokens_to_90": [next((spent for spent, j in one if j >= good), None) for one in result.curves],
             }
     except Exception:
@@ -414,18 +302,19 @@ def fill(job: Job) -> dict[str, Any]:
 
 
 def _score(job: Job, instances: int, updates: int) -> Score:
-    policy, sizes = _policy(_problem(job), job.policy), {"updates": updates, "instances": instances}
+    policy, sizes = _policy(_problem(job)), {"updates": updates, "instances": instances}
     return score(_method(job), policy.problem, policy=policy, critic=job.critic, **sizes)
 
 
-def _method(job: Job) -> Any:
-    if job.method in REFERENCES:
+def _method(job: Job, seed: int = 0) -> Any:
+    """Returns the method of a run, whose `seed` draws the verdicts that repeat."""
+    if job.method in REFERENCES | ARMS:
         return make_method(job.method)
     known = options_of(methods.find(job.method))
     settings = {name: value for name, value in SETTINGS.items() if name in known}
     made = make_method(job.method, **{**settings, **OWN_SETTINGS.get(job.method, {}), **job.options})
     if job.oracle_error and isinstance(made.collector, Verified):
-        oracle = _problem(job).judge(job.oracle_error)
+        oracle = _problem(job).judge(job.oracle_error, seed if job.repeats else None)
         return dataclasses.replace(made, collector=dataclasses.replace(made.collector, oracle=oracle))
     return made
 
@@ -439,16 +328,16 @@ def _made(problem: str, dials: str) -> Problem:
     return make_problem(problem, **json.loads(dials))
 
 
-_policy = lru_cache(maxsize=8)(policy_of)
+_policy = lru_cache(maxsize=8)(policy_at_start)
 
 
 @lru_cache(maxsize=64)
 def _ends(problem: Problem) -> tuple[float, float, float]:
     """Returns J at the start and its maximum, and the tokens of an episode at the start."""
-    policy = _policy(problem, "start")
+    policy = _policy(problem)
     truth = Truth(policy)
     tokens = sum(share for (node, before), share in truth.reached.items() if len(before) < len(problem.speakers(node)))
-    return truth.start, best(policy), tokens
+    return truth.judged, best(policy), tokens
 
 
 def instances_of(job: Job) -> int:
@@ -483,8 +372,11 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
     """Trains a job's method in its problem.
 
     Args:
-        job: with the policy `"start"`.
+        job: of a cell.
         instances: task rows of an update; those of `instances_of` if `None`.
+
+    The step size is found from the middle of the job's `steps`: upwards as long as the area on two other seeds grows
+    by more than `LEAST_GAIN`, or downwards as long as it grows.
     """
     world = _problem(job)
     start, end, length = _ends(world)
@@ -493,8 +385,16 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
 
     def with_step(step: float, seeds: Iterable[int]) -> Learned:
         settings: dict[str, Any] = {"step": step, "tokens": budget, "critic": job.critic, "instances": rows}
-        curves = [learning(_method(job), world, seed=seed, **settings) for seed in seeds]
+        curves = [learning(_method(job, seed), world, seed=seed, **settings) for seed in seeds]
         return Learned(budget=budget, start=start, end=end, step=step, curves=curves)
 
-    step = max(job.steps, key=lambda one: sum(with_step(one, (1000, 1001)).areas()))
-    return with_step(step, seeds)
+    @lru_cache
+    def worth(place: int) -> float:
+        return sum(with_step(job.steps[place], (1000, 1001)).areas()) / 2
+
+    place = len(job.steps) // 2
+    while place + 1 < len(job.steps) and worth(place + 1) > worth(place) + LEAST_GAIN:
+        place += 1
+    while place and worth(place - 1) > worth(place):
+        place -= 1
+    return with_step(job.steps[place], seeds)

@@ -27,21 +27,14 @@ def bench(
     dial: Annotated[
         list[str] | None, typer.Option(help="A parameter of the problem, such as horizon=32; repeatable.")
     ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The policy to score with: start, half, solved or adversarial; repeatable; default: start, solved."
-        ),
-    ] = None,
     critic: Annotated[
         str, typer.Option(help="Predictions of critics: exact, noisy, taught (learned) or untaught (0).")
     ] = "taught",
     oracle_error: Annotated[
-        float,
-        typer.Option(min=0, max=0.5, help="The probability of an oracle's wrong verdict, unless a dial says it."),
+        float, typer.Option(min=0, max=0.5, help="The probability of a judge's wrong verdict, unless a dial says it.")
     ] = 0.1,
     seeds: Annotated[int, typer.Option(min=0, help="Number of training runs, one per seed; 0 only scores.")] = 10,
-    updates: Annotated[int, typer.Option(min=8, help="Number of updates per score.")] = 100,
+    updates: Annotated[int, typer.Option(min=8, help="Number of updates per score.")] = 24,
     processes: Annotated[int | None, typer.Option(min=1, help="Parallel processes; by default one per core.")] = None,
     output: Annotated[
         Path, typer.Option(help="Output folder; cells that it already contains are not measured again.")
@@ -51,17 +44,11 @@ def bench(
     ] = None,
     private: Private = False,
     guide: Annotated[Path | None, typer.Option(help="Also write the page of recommendations to this file.")] = None,
-    along_dials: Annotated[
-        bool | None,
-        typer.Option(
-            "--along-dials/--no-along-dials",
-            help="Also score a few methods over the range of one parameter of each problem; by default in a full run.",
-        ),
-    ] = None,
 ) -> None:
     """Measures the bias and the cost of signal of methods against exact values, and their learning at equal tokens.
 
-    Without options it runs every method on every problem. After an interruption it continues.
+    Without a method, problem or dial it fills the fields of length and success at the start: the references first,
+    then methods where these say that something can be gained. After an interruption it continues.
 
     \b
     Examples:
@@ -69,30 +56,38 @@ def bench(
       hf-credit bench --method my_package:my_method --method ppo --problem chain
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
-    from hf_credit_bench import cells
-    from hf_credit_bench.plots import require_libraries, write_pages
+    from hf_credit.evaluation.plots import require_matplotlib
+    from hf_credit.evaluation.statistics import mean_with_interval
+    from hf_credit_bench import cells, fields
+    from hf_credit_bench.plots import write_pages
 
-    dials = parse_options(dial)
-    settings: dict[str, Any] = {"critic": critic, "oracle_error": oracle_error, "updates": updates}
-    todo = cells.jobs(method or None, problem or None, dials, policy or ("start", "solved"), seeds=seeds, **settings)
-    if along_dials is None:
-        along_dials = not (method or problem or dials)
-    if pages := seeds > 1 or along_dials:
-        require_libraries()  # before the work
-    elif guide is not None:
-        raise ValueError(f"--guide needs at least 2 seeds, got {seeds}; raise --seeds or omit --guide.")
-    todo += cells.along_dials(**settings) if along_dials else []
+    dials, full = parse_options(dial), not (method or problem or dial)
+    settings: dict[str, Any] = {"critic": critic, "seeds": seeds, "updates": updates}
+    if pages := seeds > 1:
+        require_matplotlib()  # before the work
+        mean_with_interval([0.0, 1.0])
+    elif guide is not None or full:
+        raise ValueError(f"a guide needs at least 2 seeds, got {seeds}; raise --seeds, or name methods and problems.")
     done, failed = cells.take_up(output), []
+
+    def todo() -> list[cells.Job]:
+        known = [cell for cell in done.values() if not cell.get("failed")]
+        if full:
+            return fields.plan(known, **settings)
+        named = {"oracle_error": oracle_error, **settings}
+        return cells.jobs(method or None, problem or None, dials, **named)
+
     with Progress() as progress:
-        task = progress.task("cells", len(todo))
-        task.begin_at(sum(job.key in done for job in todo))
-        for cell in cells.run(todo, output / cells.LINES, processes):
-            task.advance(note=f"{cell['method']} in {cell['problem']}")
-            failed += [cell] if cell["failed"] else []
+        while waiting := [job for job in todo() if job.key not in done]:
+            task = progress.task("cells", len(waiting))
+            for cell in cells.run(waiting, output / cells.LINES, processes):
+                task.advance(note=f"{cell['method']} in {cell['problem']}")
+                done[cell["key"]] = dict(cell)
+                failed += [cell] if cell["failed"] else []
     for cell in failed:
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
     command = f"hf-credit {shlex.join(sys.argv[1:])}"
-    if shown := write_pages(output, todo, critic, oracle_error, command if pages else None, guide):
+    if shown := write_pages(output, todo(), command if pages else None, guide):
         show_markdown(shown)
         if push_to_hub is not None:
             from hf_credit_bench import publish_cells

@@ -1,11 +1,10 @@
-"""Games of this library as problems: enumerable collaborations, and environments that return their transitions."""
+"""Games of this library as problems: enumerable collaborations."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,6 @@ from typing import Any
 from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
 from hf_credit.collaborations.sum_vote import LAZY, STOCK
 from hf_credit.collaborations.sum_vote import sum_vote as voting
-from hf_credit.environments import Environment, State, make
-from hf_credit.oracles import default_oracle
-from hf_credit.oracles.auditing import Audit, Auditor, default_auditor
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Enumerable, Removable, Scripted, fingerprint
 from hf_credit_bench.problem import Node, Position, Problem, View, Way, logit
@@ -51,7 +47,7 @@ class Team(Problem):
         if not Enumerable(self.interaction).enumerable:
             raise ValueError(
                 f"a problem of the bench must be enumerable, got {self.interaction.name!r}, which draws at random; "
-                "pass an environment with a method ways(state, action), as World."
+                "write its transitions as a Problem."
             )
         object.__setattr__(self, "described", json.dumps(fingerprint(self.interaction), sort_keys=True))
 
@@ -118,116 +114,6 @@ class Team(Problem):
         return dataclasses.replace(state, node=node, reward=total, total=total, worth=total)
 
 
-@dataclass(frozen=True, eq=False)
-class World(Problem):
-    """An environment that returns the possible transitions of an action (`ways`), with complete observations.
-
-    Its own oracle judges actions and its own auditor steps, if it has them; the true value is then the auditor's.
-
-    Args:
-        environment: with the rules.
-        openings: the first states, equally likely, with a seed of 0.
-        start_right: the initial probability of an action that the oracle judges right; uniform if `None`.
-        isolates: the property that it isolates, in a user's words.
-
-    Raises:
-        ValueError: the environment has no `ways`.
-    """
-
-    environment: Environment[Any] = field(repr=False)
-    openings: tuple[State, ...]
-    start_right: float | None = None
-    isolates: str = ""
-
-    def __post_init__(self) -> None:
-        if not hasattr(self.environment, "ways"):
-            raise ValueError(
-                f"an environment of the bench must have a method ways(state, action), got {self.environment.name!r} "
-                "without; write the method."
-            )
-
-    @property
-    def name(self) -> str:
-        return self.environment.name
-
-    @property
-    def hackable(self) -> bool:  # type: ignore[override]
-        return self._auditor is not None
-
-    @cached_property
-    def _auditor(self) -> Auditor[Any] | None:
-        return default_auditor(self.environment)
-
-    @cached_property
-    def _oracle(self) -> Any:
-        return default_oracle(self.environment)
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1 / len(self.openings), state) for state in self.openings]
-
-    def speakers(self, node: Any) -> Sequence[str]:
-        return ("agent",) if node.status == "active" else ()
-
-    def view(self, node: Any, speaker: str) -> View:
-        return self.environment.observe(node), len(self.environment.legal_actions(node))
-
-    def actions(self, view: Any) -> int:
-        return int(view[1])
-
-    def logits(self, view: Any) -> Sequence[float]:
-        if self.start_right is None:
-            return [0.0] * self.actions(view)
-        legal = self.environment.legal_actions(self._seen[view])
-        valid = self._oracle.valid_actions(self._seen[view])
-        tilt = 0.0
-        if 0 < len(valid) < len(legal):
-            tilt = logit(self.start_right, len(legal) - len(valid)) - math.log(len(valid))
-        return [tilt if action in valid else 0.0 for action in legal]
-
-    @cached_property
-    def _seen(self) -> Mapping[View, Any]:
-        return {self.view(node, "agent"): node for node in self.nodes if self.speakers(node)}
-
-    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        ways = self.environment.ways(node, self._text(node, actions[0]))  # type: ignore[attr-defined]
-        return [self._way(probability, after) for probability, after in ways if probability]
-
-    def _way(self, probability: float, node: Any) -> Way:
-        if node.status == "active":
-            return Way(probability, node)
-        worth = None if self._auditor is None else self._auditor.success(node)
-        return Way(probability, node, self.environment.outcome(node), worth)
-
-    def _text(self, node: Any, action: int) -> str:
-        return self.environment.legal_actions(node)[action]
-
-    def judge(self, error: float = 0.0) -> Any:
-        return None if self._oracle is None else super().judge(error)
-
-    def right(self, node: Any, action: int) -> float:
-        return float(self._oracle.score(node, self._text(node, action)))
-
-    def check_auditor(self, auditor: Any) -> Any:
-        return auditor or (None if self._auditor is None else _WorldAuditor(self, self._auditor))
-
-
-class _WorldAuditor:
-    """The environment's auditor without beliefs, for which the bench has no head."""
-
-    slots: Mapping[str, int] = {}
-
-    def __init__(self, world: World, auditor: Auditor[Any]) -> None:
-        self.world, self.auditor = world, auditor
-        self.costs, self.categories = auditor.costs, auditor.categories
-
-    def audit(self, state: Position, action: str) -> Audit:
-        text = self.world._text(state.node, int(action))
-        return dataclasses.replace(self.auditor.audit(state.node, text), beliefs={})
-
-    def success(self, state: Position) -> float:
-        return self.auditor.success(state.node)
-
-
 @functools.lru_cache(maxsize=16)
 def number_relay(size: int = 3, speakers: int = 2, start_right: float = 0.5) -> Team:
     """The collaboration `relay`: each speaker adds a number and passes the sum on (`hf_credit.collaborations.relay`).
@@ -264,31 +150,3 @@ def sum_vote(size: int = 3, start_right: float = 0.5, lazy: float = 0.85) -> Tea
         stock=((LAZY, STOCK, lazy),),
         isolates="three agents vote on a sum, one gives a fixed answer",
     )
-
-
-@functools.lru_cache(maxsize=16)
-def tic_tac_toe(board: str = "XO..X...O", opponent: str = "random") -> World:
-    """Tic-Tac-Toe from a board where X, the agent, moves next.
-
-    Args:
-        board: nine of X, O and ., row by row.
-        opponent: `"random"` or `"mcts"`.
-    """
-    environment = make("tic_tac_toe", opponent=opponent, agent="first")
-    state = environment.initial_state({"agent": "first", "opponent": opponent}, 0)
-    return World(environment, (dataclasses.replace(state, board=board),), isolates="a game against an opponent")
-
-
-@functools.lru_cache(maxsize=16)
-def evidence(documents: int = 2, turns: int = 3, start_right: float = 0.3, key: int = 0) -> World:
-    """A search for an answer in documents, whose check can be hacked. See `hf_credit.environments.evidence`.
-
-    Args:
-        documents: their number, one of them forged.
-        turns: of an episode, with the answer.
-        start_right: the initial probability of an honest and useful action.
-        key: the seed of its only task.
-    """
-    environment = make("evidence", documents=documents, values=documents, turns=turns)
-    state = environment.initial_state(environment.sample_task(key), 0)
-    return World(environment, (state,), start_right, isolates="documents are verified, or the check is hacked")

@@ -16,19 +16,16 @@ from hf_credit.environments.randomness import derive
 from hf_credit.methods import Method
 from hf_credit.options import check_options
 from hf_credit.registry import Registry
-from hf_credit.validators import one_of, whole_number
-from hf_credit_bench.play import REFERENCES, Critic, Player, Update, Ways
+from hf_credit.validators import whole_number
+from hf_credit_bench.network import policy_at_start
+from hf_credit_bench.play import ARMS, REFERENCES, Critic, Player, Update, Ways
 from hf_credit_bench.problem import Problem
 from hf_credit_bench.problems import PROBLEMS
 from hf_credit_bench.table import TablePolicy, Vector
-from hf_credit_bench.truth import Truth, solved
+from hf_credit_bench.truth import Truth
 
-POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
-"""The fraction of the possible gain in J that each policy has made, or of the possible loss."""
-
-STEPS = (0.15, 0.5, 1.5, 5.0)
-"""The norms of an update of the logits; each method uses the one that was best on other seeds. Above the last one the
-bound of a logit's change decides alone."""
+STEPS = (0.005, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0)
+"""The norms of an update of the parameters, of which each method uses the one that is best on other seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +60,11 @@ class Score:
 
 
 def make_method(method: str | Method, **options: Any) -> Method:
-    """Returns a method by its name, the name of a reference of the bench, or `"module:factory"`."""
+    """Returns a method by its name, the name of a reference or an arm of the bench, or `"module:factory"`."""
     if isinstance(method, Method):
         return method
-    if method in REFERENCES:
-        return REFERENCES[method]()
+    if factory := (REFERENCES | ARMS).get(method):
+        return factory()
     return methods.make(method, **options)
 
 
@@ -82,19 +79,11 @@ def make_problem(problem: str | Problem, **dials: Any) -> Problem:
     return Registry[Problem]("problem", PROBLEMS, Problem, check=check_options).make(problem, **dials)
 
 
-def policy_of(problem: Problem, name: str) -> TablePolicy:
-    """Returns one of `POLICIES`."""
-    one_of("policy", name, tuple(POLICIES))
-    share = POLICIES[name]
-    start = TablePolicy(problem)
-    return start if share is None else solved(start, share)
-
-
 def score(
     method: str | Method,
     problem: str | Problem,
     *,
-    policy: str | TablePolicy = "start",
+    policy: TablePolicy | None = None,
     critic: Critic = "exact",
     updates: int = 200,
     instances: int = 4,
@@ -105,7 +94,7 @@ def score(
     Args:
         method: a value, a name, the name of a reference, or `"module:factory"`.
         problem: a value, a name, or `"module:factory"`.
-        policy: one of `POLICIES`, or a table.
+        policy: the problem's initial one if `None`.
         critic: the predictions of critics, if the method has any.
         updates: the number of updates, at least 8.
         instances: task rows of an update.
@@ -114,7 +103,8 @@ def score(
         ValueError: the method does not fit the problem, or an argument is out of range.
     """
     whole_number("updates", updates, 8)
-    world, table = _at(problem, policy)
+    world = make_problem(problem)
+    table = policy or policy_at_start(world)
     player = Player(make_method(method), world, table, critic, instances, seed)
     begun = time.process_time()
     played = [player.update() for _ in range(updates)]
@@ -125,7 +115,7 @@ def enumerated(
     method: str | Method,
     problem: str | Problem,
     *,
-    policy: str | TablePolicy = "start",
+    policy: TablePolicy | None = None,
     critic: Critic = "exact",
     instances: int = 1,
     most: int = 100_000,
@@ -139,17 +129,13 @@ def enumerated(
     Raises:
         ValueError: more plays are needed, or the method draws values that cannot be enumerated.
     """
-    world, table = _at(problem, policy)
+    world = make_problem(problem)
+    table = policy or policy_at_start(world)
     made, ways, truth = make_method(method), Ways(most), Truth(table)
     begun = time.process_time()
     played = list(ways.all(lambda: Player(made, world, table, critic, instances, ways=ways, truth=truth).update()))
     shares = np.array([share for share, _ in played])
     return _measured(truth, [update for _, update in played], shares, time.process_time() - begun)
-
-
-def _at(problem: str | Problem, policy: str | TablePolicy) -> tuple[Problem, TablePolicy]:
-    world = make_problem(problem)
-    return world, policy_of(world, policy) if isinstance(policy, str) else policy
 
 
 def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, seconds: float) -> Score:
@@ -158,7 +144,7 @@ def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, sec
     # The degrees of freedom; all possible updates are not a sample.
     free = count - 1 if shares is None else math.inf
     shares = np.full(count, 1 / count) if shares is None else shares
-    true = truth.gradient.ravel()
+    true = truth.policy.pulled(truth.gradient).ravel()
     length = float(np.linalg.norm(true))
     unit = true / length if length else true
     gradients = np.stack([one.gradient.ravel() for one in played])
@@ -253,25 +239,24 @@ def learning(
     critic: Critic = "exact",
     instances: int = 4,
 ) -> list[tuple[int, float]]:
-    """Returns the tokens spent and the exact J of the policy after each update.
+    """Returns the tokens spent and the exact J of the policy after each update; with held-out tasks their value.
 
-    The logits move by `step` times the gradient over the root of its running mean square, each by at most 0.5 in an
-    update.
+    The parameters move by `step` times the gradient over the root of its running mean square.
 
     Args:
         method, problem, critic, instances: as in `score`.
-        step: the norm of an update, as one of `STEPS`.
+        step: the norm of an update, such as one of `STEPS`.
     """
     world = make_problem(problem)
-    player = Player(make_method(method), world, TablePolicy(world), critic, instances, derive(seed, "learning"))
-    curve, spent, square = [(0, player.truth.start)], 0, 0.0
+    player = Player(make_method(method), world, policy_at_start(world), critic, instances, derive(seed, "learning"))
+    curve, spent, square = [(0, player.truth.judged)], 0, 0.0
     while spent < tokens:
         update = player.update()
         spent += update.tokens
         square += (float((update.gradient**2).sum()) - square) / min(player.updates, 10)
         if square > 0:
             player.move(step * update.gradient / math.sqrt(square))
-        curve.append((spent, player.truth.start))
+        curve.append((spent, player.truth.judged))
     return curve
 
 

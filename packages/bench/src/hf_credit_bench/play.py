@@ -22,6 +22,7 @@ from hf_credit.rollouts import Decision, Engine
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Policy
 from hf_credit.rollouts.rows import one_number
 from hf_credit_bench.problem import Position, Problem
+from hf_credit_bench.starts import perfect_starts, reverse_curriculum
 from hf_credit_bench.table import TableChat, TablePolicy, TableSampler, Vector
 from hf_credit_bench.truth import Truth, natural_direction
 
@@ -127,7 +128,7 @@ class Update:
 
     Attributes:
         gradient: sum of w c grad log pi over the trained decisions, divided by the number of trained episodes, or of
-            those from the start where the credit is `per_start`; of the policy's shape.
+            those from the start where the credit is `per_start`; of the shape of the policy's parameters.
         decisions: the trained ones, with their credit.
         tokens: generated, with those of comparison episodes.
     """
@@ -276,13 +277,13 @@ class Player:
         return Update(*self._gradient(collected, credit), tokens=context.ledger.completion_tokens)
 
     def move(self, step: Vector) -> None:
-        """Moves the logits, each by at most 0.5."""
-        self._now = self._playing(self._now.policy.moved(step, most=0.5))
+        """Moves the policy's parameters."""
+        self._now = self._playing(self._now.policy.moved(step))
         self._past.append(self._now)
 
     def _gradient(self, collected: RolloutBatch, credit: Credit) -> tuple[Vector, list[tuple[Decision, float]]]:
         policy = self._now.policy
-        gradient = np.zeros_like(policy.probabilities)
+        gradient, totals = np.zeros_like(policy.probabilities), np.zeros(len(policy.places))
         credits = weighted(credit)
         decisions = {one.id: one for episode in collected.episodes for one in episode.decisions if one.trained}
         trained = []
@@ -293,10 +294,12 @@ class Player:
             place, action = decision.context_ids[-1], decision.action_ids[0] - self.chat.first_action
             assert decision.logprobs is not None
             ratio = float(policy.probabilities[place, action]) / math.exp(decision.logprobs[0])
-            gradient[place] += _clipped(counted, ratio) * policy.score(place, action)
+            gradient[place, action] += (part := _clipped(counted, ratio))
+            totals[place] += part
             trained.append((decision, value))
         starts = [one for one in collected.trained if not one.source] if credit.per_start else collected.episodes
-        return gradient / max(len(starts), 1), trained
+        gradient -= totals[:, None] * policy.probabilities
+        return policy.pulled(gradient / max(len(starts), 1)), trained
 
 
 def _clipped(credit: float, ratio: float) -> float:
@@ -345,12 +348,15 @@ def exact_advantage() -> Method:
     return Method(name="exact_advantage", collector=Single(), estimator=_advantages)
 
 
-def constant() -> Method:
-    """The same credit for all decisions, which has no signal."""
-    return Method(name="constant", collector=Single(), estimator=_ones)
+REFERENCES: dict[str, Callable[[], Method]] = {
+    "exact_advantage": exact_advantage,
+    "perfect_starts": perfect_starts,
+    "constant": partial(Method, name="constant", collector=Single(), estimator=_ones),
+}
+"""What no method can know, or that has no signal."""
 
-
-REFERENCES: Mapping[str, Callable[[], Method]] = {"exact_advantage": exact_advantage, "constant": constant}
+ARMS: dict[str, Callable[[], Method]] = {"reverse_curriculum": reverse_curriculum}
+"""Ways to begin episodes, as methods of the bench."""
 
 
 @lru_cache(maxsize=8)

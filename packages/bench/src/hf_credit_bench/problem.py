@@ -91,6 +91,8 @@ class Problem(Interaction[Position]):
         chance: draws the transitions; an enumeration replaces it.
         hackable: whether rewards differ from true values.
         own_errors: whether dials say how often the oracle errs.
+        start_right: the initial probability of the right action; uniform if `None`.
+        hidden: the units of the network that is the policy, over the features of views; 0 for a table.
         lag: by how many updates old copies of the policy lag, those of methods and the one that plays `stale` updates.
         pace: the change of the policy's logits in each update before the first.
         stale: the fraction of updates with episodes of the old copy.
@@ -103,6 +105,8 @@ class Problem(Interaction[Position]):
     words = False
     hackable: bool = False
     own_errors: bool = False
+    start_right: float | None = None
+    hidden: int = 0
     lag: int = 0
     pace: float = 0.0
     stale: float = 0.0
@@ -114,6 +118,15 @@ class Problem(Interaction[Position]):
     def starts(self) -> Sequence[Way]:
         """Returns the first nodes with their probabilities; only `first` by default."""
         return [Way(1.0, self.first)]
+
+    def held_out(self) -> Sequence[Way]:
+        """Returns the first nodes of tasks that nothing is played from, by whose value learning is judged; none if it
+        is judged by that of `starts`."""
+        return ()
+
+    def features(self, view: View) -> Sequence[float]:
+        """Returns what a network reads of a view. A problem without `hidden` units has no need of it."""
+        raise NotImplementedError
 
     @abstractmethod
     def speakers(self, node: Node) -> Sequence[str]:
@@ -132,8 +145,9 @@ class Problem(Interaction[Position]):
         return 2
 
     def logits(self, view: View) -> Sequence[float]:
-        """Returns the logits of the initial policy; uniform by default."""
-        return [0.0] * self.actions(view)
+        """Returns the logits of the initial policy; by default the last action has the probability `start_right`."""
+        others = self.actions(view) - 1
+        return [0.0] * others + [0.0 if self.start_right is None else logit(self.start_right, others)]
 
     def right(self, node: Node, action: int) -> float:
         """Returns the probability that an oracle judges an action right. A problem without it has no oracle."""
@@ -156,7 +170,7 @@ class Problem(Interaction[Position]):
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """All reachable nodes, in breadth-first order."""
-        return self.reachable(way.node for way in self.starts())
+        return self.reachable(way.node for way in (*self.starts(), *self.held_out()))
 
     def reachable(self, level: Iterable[Node]) -> tuple[Node, ...]:
         """Returns all nodes reachable from some nodes, in breadth-first order."""
@@ -226,13 +240,16 @@ class Problem(Interaction[Position]):
         """Returns the oracle, by default the problem's own, if it has one."""
         return oracle or self.judge()
 
-    def judge(self, error: float = 0.0) -> Any:
+    def judge(self, error: float = 0.0, repeats: int | None = None) -> Any:
         """Returns the problem's oracle, if it has one.
 
         Args:
             error: the probability of the opposite verdict, in [0, 0.5]; without effect where a dial says it.
+            repeats: the seed of verdicts that are the same whenever a view and an action come again; `None` draws each
+                anew.
         """
-        return None if type(self).right is Problem.right else _Oracle(self, 0.0 if self.own_errors else error)
+        error = 0.0 if self.own_errors else error
+        return None if type(self).right is Problem.right else _Oracle(self, error, repeats)
 
     def check_auditor(self, auditor: Any) -> Any:
         """Returns the auditor, by default the problem's own, if it has one."""
@@ -274,6 +291,7 @@ def _choices(problem: Problem, state: Position) -> range:
 class _Oracle:
     problem: Problem
     error: float = 0.0
+    repeats: int | None = None
 
     def valid_actions(self, state: Position) -> frozenset[str]:
         scores = {str(action): self.problem.right(state.node, action) for action in _choices(self.problem, state)}
@@ -284,8 +302,12 @@ class _Oracle:
         probability = right + self.error * (1 - 2 * right)
         if probability in (0.0, 1.0):
             return probability
-        seed = derive(state.seed, "oracle", action)
-        return float(self.problem.chance(seed, state.step, [1 - probability, probability]))
+        if self.repeats is None:
+            seed, step = derive(state.seed, "oracle", action), state.step
+        else:
+            view = self.problem.view(state.node, self.problem.speakers(state.node)[0])
+            seed, step = derive(self.repeats, "oracle", repr(view), action), 0
+        return float(self.problem.chance(seed, step, [1 - probability, probability]))
 
 
 @dataclass(frozen=True)

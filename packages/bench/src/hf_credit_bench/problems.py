@@ -33,7 +33,6 @@ class Key(_Alone):
     Args:
         horizon: the number of decisions, at least 2.
         noise: the standard deviation of the sum of random rewards.
-        start_right: the initial probability that the first decision is right.
     """
 
     horizon: Steps = 8
@@ -63,7 +62,6 @@ class Late(Problem):
     Args:
         horizon: the number of decisions.
         good, bad: the two probabilities.
-        start_right: the initial probability that the last decision is right.
     """
 
     horizon: Steps = 8
@@ -96,7 +94,6 @@ class Chain(Problem):
 
     Args:
         length: the number of decisions.
-        start_right: the initial probability that a decision is right.
         options: the number of actions of a decision, one of which is right.
     """
 
@@ -113,9 +110,6 @@ class Chain(Problem):
     def actions(self, view: View) -> int:
         return self.options
 
-    def logits(self, view: View) -> Sequence[float]:
-        return [0.0] * (self.options - 1) + [logit(self.start_right, self.options - 1)]
-
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, alive = node
         alive = int(alive and actions[0] == self.options - 1)
@@ -127,13 +121,7 @@ class Chain(Problem):
 
 @dataclass(frozen=True)
 class Branches(Chain):
-    """Each of a few decisions has many actions, one of which is right.
-
-    Args:
-        options: the number of actions of a decision.
-        length: the number of decisions.
-        start_right: the initial probability that a decision is right.
-    """
+    """Each of a few decisions has many actions, one of which is right; its dials are those of `Chain`."""
 
     length: Steps = 2
     start_right: float = 0.125
@@ -144,27 +132,22 @@ class Branches(Chain):
 
 @dataclass(frozen=True)
 class Paid(_Alone):
-    """Every decision has an immediate random reward; the reward of the first may mislead.
+    """Every decision has an immediate random reward.
 
     Args:
         horizon: the number of decisions.
         good, bad: the probabilities of reward 1 after a right and a wrong decision.
-        bait: the immediate extra reward of the wrong first decision, which costs twice as much at the end.
     """
 
     horizon: Steps = 8
     good: float = 0.5
     bad: float = 0.3
-    bait: float = 0.0
 
     isolates = "intermediate rewards"
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        step, taken = node
-        taken = int(not actions[0]) if step == 0 and self.bait else taken
-        extra = self.bait * taken * ((step == 0) - 2 * (step == self.horizon - 1))
-        paid = self.good if actions[0] else self.bad
-        return [Way(1 - paid, (step + 1, taken), extra), Way(paid, (step + 1, taken), 1.0 + extra)]
+        paid, after = self.good if actions[0] else self.bad, (node[0] + 1, 0)
+        return [Way(1 - paid, after), Way(paid, after, 1.0)]
 
     def right(self, node: Any, action: int) -> float:
         return float(action)
@@ -353,6 +336,7 @@ class Trap(Problem):
     needed: Steps = 3
     absorbs: float = 1.0
     blind: bool = False
+    start_right: float = 0.5
 
     isolates = "after one wrong step no reward is possible"
     first = (0, 0, 0)
@@ -378,39 +362,6 @@ class Trap(Problem):
 
     def right(self, node: Any, action: int) -> float:
         return float(action == 1 or node[2])
-
-
-@dataclass(frozen=True)
-class Verdict(_Alone):
-    """Three quarters of the decisions must be right, and an oracle judges each, with errors.
-
-    Args:
-        horizon: the number of decisions.
-        error: the probability of the opposite verdict, in [0, 0.5].
-        bias: the added probability that the oracle judges action 0 right.
-    """
-
-    horizon: Steps = 8
-    error: float = 0.1
-    bias: float = 0.0
-
-    isolates = "an oracle judges every decision"
-    own_errors = True
-
-    def logits(self, view: Any) -> Sequence[float]:
-        return [0.0, logit(0.4)]
-
-    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        step, good = node
-        good += actions[0]
-        return [Way(1.0, (step + 1, good), float(step + 1 == self.horizon and 4 * good >= 3 * self.horizon))]
-
-    def right(self, node: Any, action: int) -> float:
-        verdict = 1 - self.error if action else self.error
-        return min(max(verdict + self.bias * (action == 0), 0.0), 1.0)
-
-    def hack(self, node: Any, action: int) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -468,9 +419,7 @@ class Drift(Chain):
     decision, clipped as in PPO.
 
     Args:
-        length: the number of decisions.
-        start_right: the initial probability that a decision is right.
-        options: the number of actions of a decision, one of which is right.
+        length, start_right, options: those of `Chain`.
         lag: the lag of the copy in updates.
         pace: the largest change of a logit in each update before the first.
         stale: the fraction of updates with episodes of the copy.
@@ -488,5 +437,7 @@ class Drift(Chain):
 
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
-    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift)
-} | {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote", "tic_tac_toe", "evidence")}
+    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Hack, Drift)
+}
+PROBLEMS |= {"rules": "hf_credit_bench.rules:Rules"}
+PROBLEMS |= {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote")}

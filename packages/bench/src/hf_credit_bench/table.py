@@ -42,19 +42,12 @@ class TablePolicy:
         """Returns the probability of each action in a view."""
         return self.probabilities[self.places[view], : self.problem.actions(view)]
 
-    def moved(self, step: Vector, most: float = math.inf) -> TablePolicy:
-        """Returns the policy after a step.
+    def moved(self, step: Vector) -> TablePolicy:
+        """Returns the policy after a step of its parameters, here the logits."""
+        return TablePolicy(self.problem, self.logits + step)
 
-        Args:
-            most: the largest change of a logit; a longer step is scaled down as a whole.
-        """
-        longest = float(np.abs(step).max(initial=0.0))
-        return TablePolicy(self.problem, self.logits + step * min(1.0, most / longest if longest else 1.0))
-
-    def score(self, place: int, action: int) -> Vector:
-        """Returns the gradient of log pi(a | v) with respect to the view's row of logits."""
-        gradient = -self.probabilities[place]
-        gradient[action] += 1.0
+    def pulled(self, gradient: Vector) -> Vector:
+        """Returns the gradient with respect to the parameters of a gradient with respect to the logits."""
         return gradient
 
 

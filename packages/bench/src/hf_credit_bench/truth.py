@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hf_credit.rollouts import Decision
 from hf_credit_bench.problem import Node, Problem, Way
@@ -31,62 +32,66 @@ class Truth:
 
     Args:
         paid: whether r is the reward, which critics learn, instead of the true value.
+
+    Attributes:
+        start: J, the value of the first nodes.
+        judged: the value by which learning is judged: that of held-out tasks, if there are any, else J.
     """
 
     def __init__(self, policy: TablePolicy, paid: bool = False) -> None:
         self.policy, self.problem = policy, policy.problem
-        self.values: dict[Micro, float] = {}
-        self.action_values: dict[Micro, list[float]] = {}
-        self._layout, self._rows = _layout(self.problem), policy.probabilities.tolist()
+        self._steps = steps = _steps_of(self.problem)
         self._advantages: dict[tuple[Node, int], Vector] = {}
-        values = self.values
-        for one in reversed([*self._layout.values()]):
-            node = one.node
-            if not one.views:
-                values[node, ()] = 0.0
-            for actions, ways in one.joint.items():
-                values[node, actions] = sum(
-                    way.probability * ((way.reward if paid else way.value) + values[way.node, ()]) for way in ways
-                )
-            for before in reversed(one.before):
-                row = self._rows[one.views[len(before)]]
-                later = [values[node, (*before, action)] for action in range(one.counts[len(before)])]
-                self.action_values[node, before] = later
-                values[node, before] = sum(map(operator.mul, row, later))
-        self.start = sum(way.probability * values[way.node, ()] for way in self.problem.starts())
+        # The weight of a step: the probability of its action, if it is one, times that of its transition.
+        self._weights = steps.shares * np.append(policy.probabilities.ravel(), 1.0)[steps.choices]
+        worth = self._weights * (steps.rewards if paid else steps.worths)
+        self._values = np.zeros(len(steps.micros))
+        for part, places, firsts in steps.levels:
+            ahead = worth[part] + self._weights[part] * self._values[steps.after[part]]
+            self._values[places] = np.add.reduceat(ahead, firsts)
+        starts, others = self.problem.starts(), self.problem.held_out()
+        self.start = self._value_of(starts)
+        self.judged = self._value_of(others or starts)
+
+    def _value_of(self, starts: Sequence[Way]) -> float:
+        return float(sum(way.probability * self._values[self._steps.micros[way.node, ()]] for way in starts))
+
+    @functools.cached_property
+    def values(self) -> Mapping[Micro, float]:
+        """V of each x."""
+        return dict(zip(self._steps.micros, self._values.tolist(), strict=True))
+
+    @functools.cached_property
+    def action_values(self) -> Mapping[Micro, list[float]]:
+        """Q of each action in each x in which one of the speakers acts."""
+        return {
+            one: [self.values[step.after] for step in ahead]
+            for one, ahead in self._steps.ahead.items()
+            if self._view(one) is not None
+        }
+
+    @functools.cached_property
+    def _reached(self) -> Vector:
+        steps, reached = self._steps, np.zeros(len(self._values))
+        for way in self.problem.starts():
+            reached[steps.micros[way.node, ()]] += way.probability
+        for part, _, _ in reversed(steps.levels):
+            np.add.at(reached, steps.after[part], self._weights[part] * reached[steps.before[part]])
+        return reached
 
     @functools.cached_property
     def reached(self) -> Mapping[Micro, float]:
         """The probability of each x in an episode."""
-        reached: dict[Micro, float] = {}
-        for way in self.problem.starts():
-            reached[way.node, ()] = reached.get((way.node, ()), 0.0) + way.probability
-        for one in self._layout.values():
-            for actions in (*one.before, *one.joint):
-                share = reached.get((one.node, actions), 0.0)
-                for probability, after in self._after(one.node, actions) if share else ():
-                    reached[after] = reached.get(after, 0.0) + share * probability
-        return reached
-
-    def _after(self, node: Node, actions: tuple[int, ...]) -> list[tuple[float, Micro]]:
-        one = self._layout[node]
-        if len(actions) == len(one.views):
-            return [(way.probability, (way.node, ())) for way in one.joint[actions]]
-        row = self._rows[one.views[len(actions)]]
-        return [(row[action], (node, (*actions, action))) for action in range(one.counts[len(actions)])]
+        return {one: share for one, share in zip(self._steps.micros, self._reached.tolist(), strict=True) if share}
 
     @functools.cached_property
     def gradient(self) -> Vector:
         """grad J with respect to the logits, of shape (views, actions)."""
-        gradient = np.zeros_like(self.policy.probabilities)
-        for (node, before), later in self.action_values.items():
-            share = self.reached.get((node, before), 0.0)
-            if share:
-                place, value = self._layout[node].views[len(before)], self.values[node, before]
-                row = self._rows[place]
-                for action, worth in enumerate(later):
-                    gradient[place, action] += share * row[action] * (worth - value)
-        return gradient
+        steps = self._steps
+        ahead = self._values[steps.after] - self._values[steps.before]
+        parts = self._weights * self._reached[steps.before] * ahead
+        gradient = np.bincount(steps.choices, parts, self.policy.probabilities.size + 1).astype(np.float64)
+        return gradient[:-1].reshape(self.policy.probabilities.shape)  # the last is no choice
 
     def advantages(self, node: Node, speaker: int) -> Vector:
         """Returns A(s, a) of each action of a speaker, with the policy's actions for the other speakers.
@@ -96,18 +101,13 @@ class Truth:
             speaker: its index among the node's speakers.
         """
         if (node, speaker) not in self._advantages:
-            total: Any = 0.0
-            share_of: dict[tuple[int, ...], float] = {(): 1.0}
-            for known in range(speaker):
-                row = self.policy.of(self.problem.view(node, self.problem.speakers(node)[known]))
-                share_of = {
-                    (*before, action): share * float(one)
-                    for before, share in share_of.items()
-                    for action, one in enumerate(row)
-                }
-            for before, share in share_of.items():
-                total = total + share * np.array(self.action_values[node, before])
-            self._advantages[node, speaker] = total - self.values[node, ()]
+            rows = [self.policy.of(self.problem.view(node, role)) for role in self.problem.speakers(node)[:speaker]]
+            mean = sum(
+                math.prod(row[action] for row, action in zip(rows, before, strict=True))
+                * np.array(self.action_values[node, before])
+                for before in itertools.product(*(range(len(row)) for row in rows))
+            )
+            self._advantages[node, speaker] = mean - self.values[node, ()]
         return self._advantages[node, speaker]
 
     def place_of(self, decision: Decision) -> tuple[Node, int, int]:
@@ -130,11 +130,11 @@ class Truth:
     def _read(self, ids: tuple[int, ...]) -> tuple[Mapping[Micro, float], float]:
         """Returns the probabilities of the consistent nodes, and the mean of V over them."""
         beliefs = self._read(ids[:-1])[0] if ids else self.reached
-        if ids and ids[-1] < len(self._rows):
+        if ids and ids[-1] < len(self.policy.places):
             met = self._until_view(beliefs, ids[-1]) if len(ids) > 1 else beliefs
-            beliefs = {one: share for one, share in met.items() if self._place(one) == ids[-1]} or beliefs
+            beliefs = {one: share for one, share in met.items() if self._view(one) == ids[-1]} or beliefs
         elif ids:
-            action = ids[-1] - len(self._rows)
+            action = ids[-1] - len(self.policy.places)
             beliefs = {(node, (*before, action)): share for (node, before), share in beliefs.items()}
         weight = sum(beliefs.values())
         return beliefs, sum(share * self.values[one] for one, share in beliefs.items()) / weight if weight else 0.0
@@ -145,98 +145,146 @@ class Truth:
         while beliefs:
             later: dict[Micro, float] = {}
             for one, share in beliefs.items():
-                if self._place(one) == token:
+                if self._view(one) == token:
                     met[one] = met.get(one, 0.0) + share
-                elif self.problem.speakers(one[0]):
-                    for probability, after in self._after(*one):
+                else:
+                    for probability, after in self._after(one):
                         later[after] = later.get(after, 0.0) + share * probability
             beliefs = later
         return met
 
-    def _place(self, one: Micro) -> int | None:
-        node, before = one
-        views = self._layout[node].views
-        return views[len(before)] if len(before) < len(views) else None
+    def _after(self, one: Micro) -> list[tuple[float, Micro]]:
+        """Returns the x that may follow, with their probabilities."""
+        flat = self.policy.probabilities.ravel()
+        return [
+            (step.share if step.choice is None else float(flat[step.choice]), step.after)
+            for step in self._steps.ahead[one]
+        ]
+
+    def _view(self, one: Micro) -> int | None:
+        """Returns the index of the view in which a speaker acts; `None` once all have."""
+        ahead = self._steps.ahead[one]
+        choice = ahead[0].choice if ahead else None
+        return None if choice is None else choice // self.policy.probabilities.shape[1]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The policy-independent data of a node."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From an x to one that follows: an action of a speaker, or a transition once all have acted."""
 
-    node: Node
-    views: tuple[int, ...]  # for each speaker the index of its view among the problem's views
-    counts: tuple[int, ...]  # for each speaker the number of actions
-    before: tuple[tuple[int, ...], ...]  # the possible actions of first speakers, the shortest first
-    joint: Mapping[tuple[int, ...], Sequence[Way]]  # by the actions of all speakers; empty at the end
+    after: Micro
+    choice: int | None = None  # the place of the action's probability among those of all views
+    share: float = 1.0  # the probability of the transition
+    worth: float = 0.0
+    reward: float = 0.0
 
 
-@functools.lru_cache(maxsize=64)
-def _layout(problem: Problem) -> Mapping[Node, _Place]:
-    """Returns the data of all nodes, each before its successors."""
-    places = {view: place for place, view in enumerate(problem.views)}
-    laid = {}
-    for node in problem.nodes:
+class _Steps:
+    """The policy-independent data of all steps, ordered by their distance from the end.
+
+    Attributes:
+        ahead: the steps from each x, which comes after those that follow it.
+        levels: of the x that are equally far from the end their steps, their places among all x, and for each of them
+            the first of its steps, counted from that of the level.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.ahead = _ahead(problem)
+        self.micros = {one: place for place, one in enumerate(self.ahead)}
+        heights: dict[Micro, int] = {}
+        of_height: dict[int, list[Micro]] = {}
+        for one, steps in self.ahead.items():
+            heights[one] = 1 + max((heights[step.after] for step in steps), default=-1)
+            of_height.setdefault(heights[one], []).append(one)
+        self.levels: list[tuple[slice, NDArray[np.intp], NDArray[np.intp]]] = []
+        every: list[_Step] = []
+        before: list[int] = []
+        for _, level in sorted(of_height.items())[1:]:  # without the ends
+            firsts = np.cumsum([0, *(len(self.ahead[one]) for one in level)])
+            part = slice(len(every), len(every) + int(firsts[-1]))
+            self.levels.append((part, np.array([self.micros[one] for one in level]), firsts[:-1]))
+            every += [step for one in level for step in self.ahead[one]]
+            before += [self.micros[one] for one in level for _ in self.ahead[one]]
+        beyond = len(problem.views) * max(map(problem.actions, problem.views))
+        self.before = np.array(before, dtype=np.intp)
+        self.after = np.array([self.micros[step.after] for step in every], dtype=np.intp)
+        self.choices = np.array([beyond if step.choice is None else step.choice for step in every], dtype=np.intp)
+        self.shares, self.worths, self.rewards = (
+            np.array([getattr(step, name) for step in every], dtype=float) for name in ("share", "worth", "reward")
+        )
+
+
+_steps_of = functools.lru_cache(maxsize=64)(_Steps)
+
+
+def _ahead(problem: Problem) -> Mapping[Micro, Sequence[_Step]]:
+    """Returns the steps from each x, which comes after those that follow it."""
+    places, most = {view: place for place, view in enumerate(problem.views)}, max(map(problem.actions, problem.views))
+    found: dict[Micro, Sequence[_Step]] = {}
+    for node in _from_the_end(problem):
         seen = [problem.view(node, role) for role in problem.speakers(node)]
-        joint = {actions: tuple(problem.ways(node, actions)) for actions in problem.joint_actions(node)}
-        before = dict.fromkeys(actions[:known] for known in range(len(seen)) for actions in joint)
-        views, counts = (places[view] for view in seen), (problem.actions(view) for view in seen)
-        laid[node] = _Place(node, tuple(views), tuple(counts), tuple(before), joint)
-    return {node: laid[node] for node in _in_order(laid)}
+        joint = problem.joint_actions(node) or [()]
+        for actions in joint if seen else ():
+            ways = problem.ways(node, actions)
+            found[node, actions] = [
+                _Step((way.node, ()), None, way.probability, way.value, way.reward) for way in ways
+            ]
+        for before in sorted(
+            {actions[:known] for actions in joint for known in range(len(seen))}, key=len, reverse=True
+        ):
+            view = seen[len(before)]
+            found[node, before] = [
+                _Step((node, (*before, action)), places[view] * most + action)
+                for action in range(problem.actions(view))
+            ]
+        found.setdefault((node, ()), [])
+    return found
 
 
-def _in_order(laid: Mapping[Node, _Place]) -> list[Node]:
-    successors = {node: [way.node for ways in one.joint.values() for way in ways] for node, one in laid.items()}
+def _from_the_end(problem: Problem) -> Sequence[Node]:
+    followers = {
+        node: [way.node for actions in problem.joint_actions(node) for way in problem.ways(node, actions)]
+        for node in problem.nodes
+    }
     try:
-        return [*graphlib.TopologicalSorter(successors).static_order()][::-1]
+        return [*graphlib.TopologicalSorter(followers).static_order()]
     except graphlib.CycleError as error:
         raise ValueError(
             f"an episode must never return to a node, got the cycle {error.args[1]!r:.200}; count steps in the nodes."
         ) from None
 
 
-def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TablePolicy:
-    """Returns the policy after natural gradient steps up, or down, to a given fraction of the way in J.
-
-    A logit moves by its advantage, summed over the visits to its view (Kakade 2002), so the path depends on no step
-    size. Upwards the share is a fraction of the possible gain in J, downwards of the possible loss.
-
-    Args:
-        share: in (0, 1), or in (-1, 0) downwards.
-    """
-    start = Truth(policy).start
-    end = Truth(_climbed(policy, 400, np.sign(share))).start
-    target = start + abs(share) * (end - start)
-    step, sign = 1.0, float(np.sign(share))
-    while abs(end - start) > 1e-12:
-        truth = Truth(policy)
-        if abs(truth.start - target) <= tolerance * abs(end - start):
-            break
-        ahead = policy.moved(sign * step * natural_direction(truth))
-        if sign * (Truth(ahead).start - target) <= tolerance * abs(end - start):
-            policy = ahead
-        else:
-            step /= 2
-    return policy
-
-
 def best(policy: TablePolicy) -> float:
-    """Returns J at the end of the natural gradient's path up, its maximum on that path."""
-    return Truth(_climbed(policy, 400, 1.0)).start
-
-
-def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
+    """Returns the largest value by which learning is judged: for a table J at the end of the natural gradient's path
+    up, for a network that of perfect actions, since its views tell the tasks apart."""
+    problem = policy.problem
+    if problem.hidden:
+        known, ways = perfect(problem), problem.held_out() or problem.starts()
+        return sum(way.probability * known[way.node, ()][1] for way in ways)
     reached = -math.inf
-    for _ in range(steps):
+    for _ in range(400):
         truth = Truth(policy)
-        if sign * truth.start <= reached + 1e-7:
+        if truth.start <= reached + 1e-7:
             break
-        reached = sign * truth.start
-        policy = policy.moved(sign * natural_direction(truth))
-    return policy
+        reached = truth.start
+        policy = policy.moved(natural_direction(truth))
+    return reached
+
+
+@functools.lru_cache(maxsize=64)
+def perfect(problem: Problem) -> Mapping[Micro, tuple[int, float]]:
+    """Returns for each x the best action of a speaker who knows it, and the value of acting so from there on."""
+    found: dict[Micro, tuple[int, float]] = {}
+    for one, steps in _steps_of(problem).ahead.items():
+        worths = [step.share * (step.worth + found[step.after][1]) for step in steps]
+        acts = steps and steps[0].choice is not None
+        found[one] = max(enumerate(worths), key=operator.itemgetter(1)) if acts else (0, sum(worths))
+    return found
 
 
 def natural_direction(truth: Truth) -> Vector:
-    """Returns the direction in which each logit moves by its advantage, scaled so that the largest change is 1."""
+    """Returns the natural gradient of a table, which moves each logit by its advantage (Kakade 2002), with a largest
+    change of 1."""
     shares = np.maximum(truth.policy.probabilities, 1e-12)
     direction = np.where(np.isfinite(truth.policy.logits), truth.gradient / shares, 0.0)
     longest = np.abs(direction).max()
