@@ -81,7 +81,7 @@ def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., P
     assert not found.begins
     assert found.longest_reply == (1, 1)
     assert found.cut == 1.0
-    assert "raise max_completion_length" in found.verdict()
+    assert "raise max_completion_length" in found.conclusion()
     assert sum(count for _, count in found.unread) >= 1
 
 

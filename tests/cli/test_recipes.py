@@ -145,7 +145,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--max_steps", "many"), "invalid int value: 'many'"),
         (("--hub_tokem", "secret"), "got --hub_tokem; did you mean 'hub_token'?"),
         (("--hub_tokem=secret",), "got --hub_tokem; did you mean 'hub_token'?"),
-        (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense; "),
+        (("--nonsense", "1"), "of TRL's ModelConfig and of TaskArguments, got --nonsense; "),
         (("--method", "magic"), "or 'module:object', got 'magic'; pick one"),
         (("--method",), "argument --method: expected one argument"),
         (("--method", "t3"), "did you mean 'truncated_ppo'?"),

@@ -265,7 +265,7 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     verdicts = []
     for (of, minus), metric in itertools.product(_PAIRS, _METRICS):
         interval = paired_difference(means(of, metric), means(minus, metric), within=SHARE)
-        verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").verdict)
+        verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").conclusion)
     note = (
         f"Means over {len(reports)} seeds [95% intervals over the seeds]. Each seed has its own base "
         "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
@@ -295,6 +295,6 @@ def _print(report: Report) -> None:
     print_rows(["policy", *(LABELS[metric] for metric in _METRICS), "episodes", "tokens"], rows)
     typer.echo("Means over held-out tasks [95% intervals]; episodes and tokens are those of training.\n")
     for comparison in report.comparisons:
-        typer.echo(f"- {comparison.verdict}")
+        typer.echo(f"- {comparison.conclusion}")
     for note in report.notes:
         typer.echo(f"\n{note}")

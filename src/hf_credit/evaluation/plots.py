@@ -8,8 +8,8 @@ from typing import Any
 
 from hf_credit.evaluation.results import LABELS, SHARES
 from hf_credit.evaluation.runs import Run
-from hf_credit.extras import needed
 from hf_credit.files import replaced
+from hf_credit.optional_packages import needed
 
 PANELS = (
     "reward",

@@ -14,7 +14,7 @@ from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
-from hf_credit.rollouts.capabilities import Learned, Replayable
+from hf_credit.rollouts.capabilities import Replayable, TrainedRoles
 from hf_credit.safe_io import parse_json
 
 Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
@@ -126,7 +126,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
     rows.sort(key=lambda one: one["index"])
     if [one["index"] for one in rows] != list(range(row["turns"])):
         raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
-    read, untrained = Replayable(interaction).state_from_json, Learned(interaction).untrained
+    read, untrained = Replayable(interaction).state_from_json, TrainedRoles(interaction).untrained
     states: dict[int, Any] = {}  # decisions that were made at once share one
     decisions = []
     for one in rows:

@@ -38,7 +38,7 @@ class Capability:
                 setattr(self, name, getattr(interaction, name))
 
 
-class Shown(Capability):
+class ContextStyle(Capability):
     """The content of contexts.
 
     Attributes:
@@ -77,7 +77,7 @@ class ReadsTokens(Capability):
         return None
 
 
-class Learned(Capability):
+class TrainedRoles(Capability):
     """Which replies are trained on.
 
     Attributes:
@@ -119,7 +119,7 @@ class Batched(Capability):
         return in_threads(self.side_by_side, self.interaction.advance, states, replies)
 
 
-class Metered(Capability):
+class Costs(Capability):
     """Costs of episodes beyond tokens."""
 
     def scores(self, state: Any) -> int:
@@ -154,7 +154,7 @@ class Interruptible(Capability):
         return ()
 
 
-class Answered(Capability):
+class GoldAnswer(Capability):
     """Tasks whose right answer is known.
 
     Attributes:
@@ -248,7 +248,7 @@ class Enumerable(Capability):
     enumerable: bool = False
 
 
-class Bounded(Capability):
+class OutcomeRange(Capability):
     """The range of outcomes.
 
     Attributes:
@@ -263,7 +263,7 @@ Criteria = Mapping[str, tuple[bool, Collection[int]]]
 it, counted from 0."""
 
 
-class Judged(Capability):
+class TaskCriteria(Capability):
     """Tasks that judge an episode once, by several criteria, such as those of a rubric.
 
     Attributes:

@@ -14,7 +14,14 @@ from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
-from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
+from hf_credit.rollouts.capabilities import (
+    Batched,
+    Costs,
+    Interruptible,
+    ReadsTokens,
+    TrainedRoles,
+    require_replayable,
+)
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
@@ -100,7 +107,11 @@ class Engine(Generic[S]):
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
         self._read = ReadsTokens(interaction)
-        self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
+        self._batched, self._learned, self._metered = (
+            Batched(interaction),
+            TrainedRoles(interaction),
+            Costs(interaction),
+        )
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """Returns the engine with other settings of the chat template, which are added to or replace its own."""

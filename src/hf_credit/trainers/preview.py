@@ -77,7 +77,7 @@ class Preview:
             and not self.metrics.get("endings/error", math.nan) > _MANY
         )
 
-    def verdict(self) -> str:
+    def conclusion(self) -> str:
         """Returns in one sentence whether the policy can begin to learn, and a remedy if it cannot."""
         if not self.begins:
             return (
@@ -115,7 +115,7 @@ class Preview:
         all_of_it = f"about {duration(whole * self.seconds)} and {whole * tokens:,.0f} tokens"
         yield f"The recipe's {counted(self.updates, 'update')}: {all_of_it}"
         yield f"Memory: {self.memory / 2**30:.1f} GiB at most"
-        yield self.verdict()
+        yield self.conclusion()
 
 
 class _Look(EpisodeCallback):

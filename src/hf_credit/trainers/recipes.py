@@ -70,7 +70,7 @@ _DERIVED = ("generation_batch_size",)
 
 @dataclass
 @documented
-class GameArguments(PromptSettings, ScriptArguments):
+class TaskArguments(PromptSettings, ScriptArguments):
     """The settings of a recipe beside those of its config and of TRL's `ModelConfig`.
 
     Without a dataset the policy trains on the task's own training tasks. An environment has the fields of
@@ -190,7 +190,7 @@ class GameArguments(PromptSettings, ScriptArguments):
 class Job:
     """A recipe that was read: the task, the settings of the trainer, and the model."""
 
-    game: GameArguments
+    game: TaskArguments
     args: Any
     model: ModelConfig
 
@@ -263,15 +263,15 @@ def _chosen(arguments: Sequence[str]) -> tuple[dict[str, Any], str, str, list[st
     first, _ = parser.parse_known_args(arguments)
     recipe = recipes.read(None if first.config is None else str(recipes.find(first.config)))
     search_here(recipe)
-    method = first.method or recipe.get("method") or GameArguments.method
-    seam = first.seam or recipe.get("seam") or GameArguments.seam
+    method = first.method or recipe.get("method") or TaskArguments.method
+    seam = first.seam or recipe.get("seam") or TaskArguments.seam
     _require_method(method, seam)
     return recipe, method, seam, others
 
 
 def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[Any]) -> list[str]:
     """Takes from a recipe what only its own method has, fields and options, and returns their names."""
-    own = recipe.get("method") or GameArguments.method
+    own = recipe.get("method") or TaskArguments.method
     if own == method:
         return []
     known, others = (
@@ -318,7 +318,7 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
     """
     recipe, method, seam, arguments = _chosen(arguments)
     config = imported(_config_of(method, seam))
-    parts: Any = (GameArguments, config, ModelConfig)
+    parts: Any = (TaskArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
     parser.changed = changed or {}
     unused = _of_method(recipe, method, seam, parts)
@@ -328,7 +328,7 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
     unknown += typed
     if unknown:
         raise ValueError(
-            f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
+            f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of TaskArguments, got "
             f"{flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
     if args.save_strategy == "no" and not changed and any(_field(word) == "save_steps" for word in arguments):
@@ -374,7 +374,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     return "\n".join(
         [
             "What is played:",
-            *map(line, dataclasses.fields(GameArguments)),
+            *map(line, dataclasses.fields(TaskArguments)),
             *options,
             f"\nOf {config.__name__}, where it is not as in TRL:",
             *map(line, ours),
@@ -416,7 +416,7 @@ def _remedy(unknown: Sequence[str], parts: Any) -> str:
     return " ".join(filter(None, (did_you_mean(flag, names) for flag in flags))) or "correct or remove it."
 
 
-def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
+def trainer_of(method: str, seam: str = TaskArguments.seam) -> str:
     """The trainer class of a method, as `imported` imports it."""
     return _SERVED if seam == "asynchronous" else PRESETS.get(method, _ANY).trainer
 

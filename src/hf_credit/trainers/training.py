@@ -27,7 +27,7 @@ from hf_credit.tasks.rows import TaskRows, load_splits, require_split, without_e
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
-from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
+from hf_credit.trainers.recipes import Job, TaskArguments, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
 
@@ -135,7 +135,7 @@ def _warn_of_other_prompts(spec: TaskSpec, model: str) -> None:
         print(f"Warning: {difference}", file=sys.stderr)
 
 
-def _warn_of_other_settings(game: GameArguments) -> None:
+def _warn_of_other_settings(game: TaskArguments) -> None:
     """Says which settings of a paper an asynchronous training cannot have."""
     if game.asynchronous and game.preset is not None:
         from hf_credit.trainers.asynchronous.presets import impossible

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.cli.demo import DemoRecipe, few_threads, folders, make_base, train_both
 from hf_credit.cli.progress import Progress
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.rollouts.capabilities import TaskSource
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Pat
         )
         request = entered.send(hub, RESULTS).pull_request
         say(f"{name}: {entered.score:.3f} on public tasks, {request}")
-        for verdict in Verifier(hub, BENCHMARK, secret).verdicts():
-            say(f"  {'listed' if verdict.listed else 'rejected'}: {verdict.reason}")
+        for ruling in Verifier(hub, BENCHMARK, secret).rulings():
+            say(f"  {'listed' if ruling.listed else 'rejected'}: {ruling.reason}")
 
 
 def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callable[[str], None]) -> None:
@@ -195,9 +195,9 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
         confined.add(board)
         return confined_play(request, readable, limits)
 
-    for verdict in Verifier(hub, BENCHMARK, secret, play=measured).verdicts():
-        if not verdict.listed:
-            say(f"rejected: {verdict.reason}")
+    for ruling in Verifier(hub, BENCHMARK, secret, play=measured).rulings():
+        if not ruling.listed:
+            say(f"rejected: {ruling.reason}")
 
 
 def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
