@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import logging
+import shlex
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
 from hf_credit.safe_io import parse_json
-from hf_credit.trust import importable
+from hf_credit.trust import importable, is_code
 from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     Args:
         agent: a program, preferably decorated by `hf_credit.agents.agent`; or its `"module:name"`, which is imported
-            in the process that runs it and must be code that you trust; or the words of a command, such as
+            in the process that runs it and must be code that you trust; or a command, such as `"node agent.js"` or
             `["node", "agent.js"]`, which gets the task as JSON on its standard input and prints its result.
         sessions: the most live runs, which is the most concurrent episodes.
         **settings: attributes of `hf_credit.agents.program.Settings` that override the program's own.
@@ -105,7 +106,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def spec(self) -> dict[str, Any]:
         options = {"agent": self.agent, "sessions": self.sessions, **plain(self._changed)}
-        return {"collaboration": "agent", "collaboration_options": options}
+        return {"task": "agent", "task_options": options}
 
     @functools.cached_property
     def settings(self) -> Settings:
@@ -392,7 +393,7 @@ _COSTS = (
 def _named(agent: Any) -> str | list[str]:
     """Returns the name of a program, or the words of a command."""
     if isinstance(agent, str):
-        return agent
+        return agent if is_code(agent) else shlex.split(agent)
     if not isinstance(agent, list | tuple):
         return importable(agent)
     if not agent or not all(isinstance(word, str) for word in agent):

@@ -44,12 +44,11 @@ def check(
     from hf_credit.agents.interaction import AgentInteraction
     from hf_credit.rollouts.dry_run import first_rows
     from hf_credit.tasks.rows import load_splits, require_split
-    from hf_credit.tasks.spec import agent_named
 
     be_quiet()
     options: dict[str, Any] = parse_options(option)
     found_rows = require_split(load_splits(tasks, split), split, "set --split")
-    interaction = AgentInteraction(agent_named(name), **options)
+    interaction = AgentInteraction(name, **options)
     try:
         interaction.require_columns(found_rows.column_names)
         one_at_a_time = not (interaction.settings.settle or "settle" in options)

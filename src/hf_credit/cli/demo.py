@@ -69,13 +69,13 @@ class DemoRecipe:
         from hf_credit.safe_io import read_yaml
 
         known: dict[str, Any] = read_yaml(find("sudoku_micro"))
-        task = {**known["environment_options"], "size": self.size, "blanks": self.blanks}
-        return {**known, "environment_options": task}
+        task = {**known["task_options"], "size": self.size, "blanks": self.blanks}
+        return {**known, "task_options": task}
 
     def setup(self) -> dict[str, Any]:
         """Returns the fields of the recipe that are those of a `TaskSpec`."""
         recipe = self.recipe()
-        return {name: recipe[name] for name in ("environment", "environment_options", "history", "instructions")}
+        return {name: recipe[name] for name in ("task", "task_options", "history", "instructions")}
 
     def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
         """Returns the recipe of one training for `hf-credit train`."""
@@ -224,7 +224,7 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
     runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
     spent = [budget(run) for run in runs]
     used, other = (one["generated_tokens"] or math.nan for one in spent)
-    notation = recipe.setup()["environment_options"]["notation"]
+    notation = recipe.setup()["task_options"]["notation"]
     return Report(
         title="Verifiable process rewards against outcome reward",
         introduction=(

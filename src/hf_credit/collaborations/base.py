@@ -123,13 +123,13 @@ class Collaboration(Interaction[CollaborationState]):
         """
         if name_of(self) is not None or type(self) is not Collaboration:
             return super().spec()
-        return {"collaboration": "graph", "collaboration_options": self._protocol(importable)}
+        return {"task": "graph", "task_options": self._protocol(importable)}
 
     def fingerprint(self) -> dict[str, Any]:
         try:
             return self.spec()
         except ValueError:
-            protocol = {"collaboration": "graph", "collaboration_options": self._protocol(_called)}
+            protocol = {"task": "graph", "task_options": self._protocol(_called)}
             return {"interaction": class_name(self), **protocol}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:

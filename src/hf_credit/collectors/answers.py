@@ -21,8 +21,8 @@ class Answers(Around):
     """The episodes of another collector, with the mean log-probability of the right answer before each decision.
 
     It is that of the answer's tokens, in nats, in a reply to the decision's context that begins as
-    `GoldAnswer.gold_answer` says. Decisions of untrained roles, of failed episodes, and of tasks without a right answer
-    have none.
+    `GoldAnswer.gold_answer` says. Decisions of untrained roles, of failed episodes, and of tasks without a right
+    answer have none.
 
     Args:
         inner: the collector of the episodes.

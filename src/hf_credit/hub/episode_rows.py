@@ -39,8 +39,8 @@ def episode_row(
     identity = compact_json([place, start.seed, replies, list(episode.branch)])
     return {
         "id": hashlib.sha256(identity.encode()).hexdigest()[:24],
-        "environment": spec.get("environment") or spec.get("collaboration"),
-        "options": compact_json(spec.get("environment_options") or spec.get("collaboration_options") or {}),
+        "environment": spec["task"],
+        "options": compact_json(spec["task_options"]),
         "task": compact_json(dict(start.task or {})),
         "seed": start.seed,
         "policy": facts["policy"],

@@ -33,8 +33,8 @@ class Rubric(OfTurns):
 
     Args:
         criteria: the source of criteria: `"verdict"`, an oracle's, each of which is met by its score and cites its
-            step, or the `"task"` itself (`TaskCriteria.criteria`), of which those that every episode of the group meets are
-            left out.
+            step, or the `"task"` itself (`TaskCriteria.criteria`), of which those that every episode of the group
+            meets are left out.
         eps: added to standard deviations.
     """
 

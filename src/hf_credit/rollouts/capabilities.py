@@ -11,6 +11,7 @@ from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.playing import History, Prompts
+from hf_credit.renamed import old_names
 from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper
 from hf_credit.rollouts.scripts import Script
 
@@ -486,3 +487,17 @@ def or_error(call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
     except Exception as error:
         return error
+
+
+if not TYPE_CHECKING:  # which would take any name for known
+    __getattr__ = old_names(
+        __name__,
+        {
+            "Answered": "GoldAnswer",
+            "Bounded": "OutcomeRange",
+            "Judged": "TaskCriteria",
+            "Learned": "TrainedRoles",
+            "Metered": "Costs",
+            "Shown": "ContextStyle",
+        },
+    )

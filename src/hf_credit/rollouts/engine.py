@@ -107,11 +107,8 @@ class Engine(Generic[S]):
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
         self._read = ReadsTokens(interaction)
-        self._batched, self._learned, self._metered = (
-            Batched(interaction),
-            TrainedRoles(interaction),
-            Costs(interaction),
-        )
+        self._batched = Batched(interaction)
+        self._trained_roles, self._costs = TrainedRoles(interaction), Costs(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """Returns the engine with other settings of the chat template, which are added to or replace its own."""
@@ -251,7 +248,7 @@ class Engine(Generic[S]):
 
     def _end(self, walk: Walk[S], ending: Ending, scored: bool = True) -> None:
         scored = scored and walk.start.scored
-        walk.scored = self._metered.scores(walk.state) if scored else 0
+        walk.scored = self._costs.scores(walk.state) if scored else 0
         walk.end(
             ending,
             walk.decisions,
@@ -343,8 +340,8 @@ class Engine(Generic[S]):
                         logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
                         action_text=text,
                         step=walk.start.step + walk.steps,
-                        trained=request.role not in self._learned.untrained,
-                        observed=request.role in self._learned.untrained,
+                        trained=request.role not in self._trained_roles.untrained,
+                        observed=request.role in self._trained_roles.untrained,
                     )
                 )
         states, replies = [walk.state for walk in walks], [self._replies(walk, walk.step) for walk in walks]
@@ -386,7 +383,7 @@ class Engine(Generic[S]):
                 walk.shared = None
             if isinstance(result, Exception):
                 raise result
-            reward, trained = _finite("reward", self.interaction.reward(result)), self._learned.trained(result)
+            reward, trained = _finite("reward", self.interaction.reward(result)), self._trained_roles.trained(result)
             if not all(one.observed for one in step):
                 walk.turn = len(walk.decisions)
             walk.decisions += [replace(one, reward=reward) for one in step] if reward else step

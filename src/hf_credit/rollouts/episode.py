@@ -60,8 +60,8 @@ class Decision:
         reward: the Interaction's reward for the step of this reply.
         verdict: an oracle's verdict; `None` without an oracle or if it failed.
         trained: whether it may be trained on; if not, it gets no credit.
-        observed: whether its role is untrained (`TrainedRoles.untrained`), so that it is part of the observation of trained
-            roles and not a turn.
+        observed: whether its role is untrained (`TrainedRoles.untrained`), so that it is part of the observation of
+            trained roles and not a turn.
         id: a unique id, the same in all episodes that share the decision, and in copies.
         step: the number of its step in the episode, counted from 0; the decisions of a step are simultaneous. If
             `None`, consecutive decisions with the same state object form a step.

@@ -168,7 +168,7 @@ def load_rows(job: Job) -> TaskRows:
         TaskSource(interaction).require_columns(train.column_names)
     else:
         train, held_out = _dataset_rows(job, interaction)
-        column = str(spec.options.get("column", "problem"))
+        column = str(spec.task_options.get("column", "problem"))
     rows = without_evaluation(train, kept_out, game.on_overlap, column, game.held_out_tasks, sets)
     return rows if sets and evaluated else replace(rows, held_out=held_out)
 

@@ -146,9 +146,8 @@ def _check(prediction: str, gold: Answer) -> AnswerCheck:
         except GivenUp as error:
             blame = _trouble_with(right.text)
             status = "given_up" if blame is None else "checker_failed"
-            return AnswerCheck(
-                0.0, status, found.answer, str(error) if blame is None else f"{blame} with the gold answer"
-            )
+            why = str(error) if blame is None else f"{blame} with the gold answer"
+            return AnswerCheck(0.0, status, found.answer, why)
     return AnswerCheck(1.0, "equal", found.answer) if equal else AnswerCheck(0.0, "different", found.answer)
 
 

@@ -125,7 +125,7 @@ def run_leaderboard_demo(
             boards.append((credit_board(name, spec, own, **settings), own))
         secret = SeasonSecret.new()
         secret.save(folder / SECRET_FILE)
-        game = {key: value for key, value in what.runs.setup().items() if key.startswith("environment")}
+        game = {key: value for key, value in what.runs.setup().items() if key.startswith("task")}
         tasks = [SeasonTask(name=what.board, spec=game, public=what.tasks, secret=what.tasks)]
         open_season(hub, "demonstration", BENCHMARK, RESULTS, secret, tasks, boards)
         say(f"The season 'demonstration' is open; its secret is in {folder / SECRET_FILE}.")
@@ -212,7 +212,7 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     sampling = Sampling(max_new_tokens=2)
     spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **vars(MICRO_PROMPTS))
     count, rows = board.episodes, None
-    if spec.collaboration:
+    if not spec.has_prompts():
         tasks = TaskSource(spec.build()).tasks
         rows = [*tasks("train", count // 2), *tasks("held_out", count // 2)]
     size: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2}
