@@ -117,11 +117,11 @@ def measure(seam: str, options: argparse.Namespace, url: str, policy: Path, scra
         },
     }
     recipe = {
-        "seam": seam,
+        "training": seam,
         "method": "grpo",
         "method_options": {"group_size": options.group},
-        "environment": "sudoku",
-        "environment_options": {"size": 9, "blanks": 40},
+        "task": "sudoku",
+        "task_options": {"size": 9, "blanks": 40},
         "history": "current",
         "model_name_or_path": str(policy),
         "output_dir": str(scratch / seam),
@@ -200,7 +200,7 @@ def main(arguments_given: list[str] | None = None) -> None:
         del options.only
         rows = []
         for seam in reversed(SEAMS):
-            rows.append({"shape": options.shape, "seam": seam, **in_a_process(__file__, seam, options)})
+            rows.append({"shape": options.shape, "training": seam, **in_a_process(__file__, seam, options)})
             print(rows[-1], file=sys.stderr, flush=True)
     text = "Updates of an adapter on a policy of random weights, by both seams, seconds of the clock."
     report(options, "both_seams", text, rows)

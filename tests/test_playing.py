@@ -47,7 +47,7 @@ def test_what_draws_from_another_distribution_is_refused_where_values_must_be_ex
     ],
 )
 def test_every_way_to_name_prompts_refuses_what_does_not_exist_alike(changed: dict[str, Any], message: str) -> None:
-    named: Any = {"environment": "sudoku"}
+    named: Any = {"task": "sudoku"}
     ways = {
         Prompts: {},
         TaskSpec: named,
@@ -60,7 +60,7 @@ def test_every_way_to_name_prompts_refuses_what_does_not_exist_alike(changed: di
 
 
 def test_prompts_arrive_whole_from_a_recipe() -> None:
-    played: Any = TaskArguments(environment="sudoku", **OTHERS).task().build()
+    played: Any = TaskArguments(task="sudoku", **OTHERS).spec().build()
     assert played.prompts == Prompts(**OTHERS)
     assert TaskSpec.of(played) == TaskSpec(**played.spec())
     assert {name: played.spec()[name] for name in OTHERS} == OTHERS

@@ -1,21 +1,13 @@
-"""Names of the version before: each is read as its new name for one version, with a warning in scripts and recipes."""
+"""Names of the version before, each read as its new name for one version; scripts and recipes get a warning."""
 
 from __future__ import annotations
 
-import functools
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-C = TypeVar("C", bound=type[Any])
-
-TASK_KEYS = {
-    "environment": "task",
-    "environment_options": "task_options",
-    "collaboration": "task",
-    "collaboration_options": "task_options",
-}
+TASK_KEYS = {f"{old}{part}": f"task{part}" for old in ("environment", "collaboration") for part in ("", "_options")}
 """In descriptions of tasks, new names by old ones."""
 
 
@@ -27,19 +19,14 @@ def warn_of_old_name(old: str, new: str) -> None:
 def with_new_keys(
     values: Mapping[str, Any], renamed: Mapping[str, str] = TASK_KEYS, warn: bool = False
 ) -> dict[str, Any]:
-    """Returns values under their new names, without old ones that are empty.
-
-    Args:
-        renamed: new names by old ones.
-        warn: whether a person wrote the old names; not if a file of the version before has them.
+    """Returns values under their new names, without old ones that are empty; files of the version before have both.
 
     Raises:
         ValueError: two of them have the same new name.
     """
     known = {name: value for name, value in values.items() if name not in renamed}
     for old, new in renamed.items():
-        value = values.get(old)
-        if value in (None, "", {}):
+        if (value := values.get(old)) in (None, "", {}):
             continue
         if known.get(new):
             raise ValueError(f"{new} must be given once, got {known[new]!r} beside {old} {value!r}; leave one out.")
@@ -49,28 +36,8 @@ def with_new_keys(
     return known
 
 
-def old_arguments(renamed: Mapping[str, str]) -> Callable[[C], C]:
-    """Decorates a class whose keyword arguments had other names."""
-
-    def decorate(kind: C) -> C:
-        init: Any = kind.__init__  # type: ignore[misc]
-
-        @functools.wraps(init)
-        def with_old_names(self: Any, *args: Any, **values: Any) -> None:
-            init(self, *args, **with_new_keys(values, renamed, warn=True))
-
-        type.__setattr__(kind, "__init__", with_old_names)
-        return kind
-
-    return decorate
-
-
 def old_names(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a module in which names were others.
-
-    Args:
-        renamed: new names by old ones.
-    """
+    """Returns the `__getattr__` of a module, for its old names."""
 
     def attribute(name: str) -> Any:
         if name not in renamed:

@@ -132,7 +132,7 @@ def test_a_long_text_of_an_episode_is_cut_in_its_middle(recipe: Callable[..., Pa
 
 
 def test_a_served_recipe_is_refused_with_what_to_leave_out() -> None:
-    told = r"with seam: synchronous and without gradient_accumulation_steps and .*token_budget"
+    told = r"with training: synchronous and without gradient_accumulation_steps and .*token_budget"
     with pytest.raises(ValueError, match=told):
         preview(["--config", str(find("qwen3_4b_sudoku_served")), "--use_cpu", "true", "--bf16", "false"])
 

@@ -51,7 +51,7 @@ def test_commands_refuse_what_cannot_be_played_before_they_import_torch(tmp_path
     for name, text in {"list": "[1]", "broken": "a: [", "method": "method: {name: grpo}"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "rows.jsonl").write_text('{"seed": 1}\n')
-    spec = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
+    spec = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
     (tmp_path / "policy" / "hf_credit_task.json").write_text(json.dumps(spec))
     command = [sys.executable, "-c", SCRIPT, json.dumps(REFUSED)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

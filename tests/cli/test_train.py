@@ -175,7 +175,7 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
 
 
 def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
-    code, _, err = command("train", recipe(environment="chess"))
+    code, _, err = command("train", recipe(task="chess"))
     assert code == 1
     assert (
         err == f"Error: environment must be one of {', '.join(known())}, or 'module:object', got 'chess'; "

@@ -14,7 +14,7 @@ agent = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode
 
 @agent.callback()
 def _agent() -> None:
-    """Checks programs that call a model through an SDK, which `hf-credit train --agent` trains."""
+    """Checks programs that call a model through an SDK, which `hf-credit train` trains as the task `agent`."""
 
 
 @agent.command(short_help="Check whether a program is deterministic.")

@@ -490,14 +490,6 @@ def or_error(call: Callable[..., Any], *args: Any) -> Any:
 
 
 if not TYPE_CHECKING:  # which would take any name for known
-    __getattr__ = old_names(
-        __name__,
-        {
-            "Answered": "GoldAnswer",
-            "Bounded": "OutcomeRange",
-            "Judged": "TaskCriteria",
-            "Learned": "TrainedRoles",
-            "Metered": "Costs",
-            "Shown": "ContextStyle",
-        },
-    )
+    _OLD = "Answered", "Bounded", "Judged", "Learned", "Metered", "Shown"
+    _NEW = "GoldAnswer", "OutcomeRange", "TaskCriteria", "TrainedRoles", "Costs", "ContextStyle"
+    __getattr__ = old_names(__name__, dict(zip(_OLD, _NEW, strict=True)))

@@ -13,15 +13,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
+from hf_credit.rollouts import capabilities
 from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
-from hf_credit.rollouts.capabilities import (
-    Batched,
-    Costs,
-    Interruptible,
-    ReadsTokens,
-    TrainedRoles,
-    require_replayable,
-)
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
@@ -106,9 +99,9 @@ class Engine(Generic[S]):
     def _set_interaction(self, interaction: Interaction[Any]) -> None:
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
-        self._read = ReadsTokens(interaction)
-        self._batched = Batched(interaction)
-        self._trained_roles, self._costs = TrainedRoles(interaction), Costs(interaction)
+        self._read = capabilities.ReadsTokens(interaction)
+        self._batched = capabilities.Batched(interaction)
+        self._trained_roles, self._costs = capabilities.TrainedRoles(interaction), capabilities.Costs(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """Returns the engine with other settings of the chat template, which are added to or replace its own."""
@@ -180,7 +173,7 @@ class Engine(Generic[S]):
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"a fanout must be at least 1 at every step, got {start.fanout}; raise it.")
         if start.state is not None or max(start.fanout, default=1) > 1:
-            require_replayable(self.interaction, "a request that continues from a state")
+            capabilities.require_replayable(self.interaction, "a request that continues from a state")
         return Walk(
             start=start,
             place=place,
@@ -260,7 +253,7 @@ class Engine(Generic[S]):
 
     def _next_context(self, walk: Walk[S]) -> tuple[int, ...] | None:
         """The next context of a walk that was cut; of several simultaneous requests, that of the first."""
-        for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
+        for request in capabilities.Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
             if isinstance(context, Exception):
                 raise context

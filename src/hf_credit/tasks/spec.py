@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from hf_credit.options import part_of
 from hf_credit.playing import Prompts, Sampling, as_written
 from hf_credit.redaction import redacted
 from hf_credit.registry import find, refuse_options, remember
-from hf_credit.renamed import TASK_KEYS, old_arguments, with_new_keys
+from hf_credit.renamed import with_new_keys
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.rollouts.chat import TODAY
 from hf_credit.safe_io import read_json
@@ -64,7 +65,6 @@ class NamedPart(TypedDict):
     options: Mapping[str, Any]
 
 
-@old_arguments(TASK_KEYS)
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec(Prompts):
     """A task, the format of its prompts, the sampling parameters, and the method that trained the policy.
@@ -304,6 +304,17 @@ class TaskSpec(Prompts):
                     f"the {option} {str(self.task_options[option])[:200]!r} of {self.task} from {TASK_FILE}; if you "
                     f"trust it, {_CONSENT.format(f'--option {option}=...')}"
                 )
+
+
+_init = TaskSpec.__init__
+
+
+@functools.wraps(_init)
+def _with_old_names(self: TaskSpec, **values: Any) -> None:
+    _init(self, **with_new_keys(values, warn=True))
+
+
+type.__setattr__(TaskSpec, "__init__", _with_old_names)
 
 
 def _made(name: str, options: Mapping[str, Any]) -> Environment[Any] | Interaction[Any]:

@@ -145,14 +145,14 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
         shown: number of episodes in `transcripts`.
 
     Raises:
-        ValueError: a setting is invalid, or the seam is asynchronous.
+        ValueError: a setting is invalid, or the training is asynchronous.
     """
     full = read_job(arguments)
-    if full.game.asynchronous:
+    if full.task.asynchronous:
         raise ValueError(
-            "a preview needs seam synchronous, got asynchronous; preview a copy of the recipe with seam: synchronous "
-            "and without gradient_accumulation_steps and what only AsyncCreditConfig has, such as token_budget, "
-            "concurrent_collections and max_staleness."
+            "a preview needs training synchronous, got asynchronous; preview a copy of the recipe with training: "
+            "synchronous and without gradient_accumulation_steps and what only AsyncCreditConfig has, such as "
+            "token_budget, concurrent_collections and max_staleness."
         )
     with OwnFolder(prefix="hf-credit-preview-") as folder:
         job = read_job(arguments, {**_smaller(full, tasks), "output_dir": str(folder)})
@@ -238,8 +238,8 @@ def _most_memory() -> int:
 
 
 def _updates(job: Job, rows: Any) -> int:
-    args, game = job.args, job.game
+    args, task = job.args, job.task
     if args.max_steps > 0:
         return int(args.max_steps)
-    count = len(rows) if game.dataset_name or game.problem_sets else game.training_tasks
+    count = len(rows) if task.dataset_name or task.problem_sets else task.training_tasks
     return max(1, int(args.num_train_epochs * count / int(tasks_of_update(args))))

@@ -179,7 +179,7 @@ class TaskArguments(PromptSettings, ScriptArguments):
 class Job:
     """A recipe that was read: the task, the settings of the trainer, and the model."""
 
-    game: TaskArguments
+    task: TaskArguments
     args: Any
     model: ModelConfig
 
@@ -190,7 +190,7 @@ class Job:
         Raises:
             ValueError: the name is unknown, or an option or a setting is invalid.
         """
-        return self.game.spec().build()
+        return self.task.spec().build()
 
     def spec(self) -> TaskSpec:
         """The task and its rendering.
@@ -199,7 +199,7 @@ class Job:
             ValueError: as for `interaction`.
         """
         rendering = {"chat_template_kwargs": self.args.chat_template_kwargs or {}, "sampling": self.args.sampling()}
-        return dataclasses.replace(self.game.spec(), **rendering).complete(self.interaction)
+        return dataclasses.replace(self.task.spec(), **rendering).complete(self.interaction)
 
     def method(self) -> methods.Method | None:
         """The method; `None` where the trainer of a preset makes it.
@@ -207,16 +207,16 @@ class Job:
         Raises:
             ValueError: an option is invalid.
         """
-        if self.game.preset is not None and not self.game.asynchronous:
+        if self.task.preset is not None and not self.task.asynchronous:
             return None
-        objects = {"oracle": self.game.described_oracle()} if self.game.oracle and self.game.verifies else {}
+        objects = {"oracle": self.task.described_oracle()} if self.task.oracle and self.task.verifies else {}
         if hasattr(self.args, "method"):
             return self.args.method(**objects)
-        return methods.make(self.game.method, **_options(self.game.method_options), **objects)
+        return methods.make(self.task.method, **_options(self.task.method_options), **objects)
 
     def config(self) -> dict[str, Any]:
         """All settings as plain values: a recipe for the same run."""
-        values = {**asdict(self.game), **asdict(self.model), **self.args.to_dict()}
+        values = {**asdict(self.task), **asdict(self.model), **self.args.to_dict()}
         return {name: value for name, value in values.items() if value is not None and name not in _DERIVED}
 
 
@@ -322,7 +322,7 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
     unused = _of_method(recipe, method, training, parts)
     os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
     unknown = parser.set_defaults_with_config(**recipe)
-    game, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
+    task, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
     unknown += typed
     if unknown:
         raise ValueError(
@@ -333,15 +333,15 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
-    if game.oracle and not game.verifies:
+    if task.oracle and not task.verifies:
         if any(_field(word) == "oracle" for word in arguments):
-            raise ValueError(f"the method {method} uses no oracle, got {game.oracle!r}; leave it out.")
+            raise ValueError(f"the method {method} uses no oracle, got {task.oracle!r}; leave it out.")
         unused.append("oracle")
     if unused and args.process_index == 0:
         print(f"The method {method} does not use what the recipe has: {', '.join(unused)}.", file=sys.stderr)
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
-    return Job(game=game, args=args, model=model)
+    return Job(task=task, args=args, model=model)
 
 
 def describe_fields(arguments: Sequence[str]) -> str:

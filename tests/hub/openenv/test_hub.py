@@ -52,8 +52,8 @@ def test_what_is_published_is_loaded_with_its_options_and_as_it_is_to_be_shown(
     for revision in (None, published.commit):
         loaded = load_environment(f"{owner}/small-sudoku", revision=revision, history="current", max_turns=3, **there)
         assert loaded.spec() == {
-            "environment": "sudoku",
-            "environment_options": {"size": 4, "blanks": 5, "notation": "grid"},
+            "task": "sudoku",
+            "task_options": {"size": 4, "blanks": 5, "notation": "grid"},
             "history": "current",
             "instructions": True,
             "max_turns": 3,

@@ -83,7 +83,7 @@ def test_a_recipe_names_it_and_a_spec_makes_it_again(opened: Any, served: str) -
 
 
 def test_the_files_beside_a_policy_choose_no_server(tmp_path: Path) -> None:
-    found = TaskSpec(environment="openenv", environment_options={"url": "https://example.org"})
+    found = TaskSpec(task="openenv", task_options={"url": "https://example.org"})
     found.save(tmp_path)
     beside = TaskSpec.load(tmp_path)
     assert beside is not None
