@@ -92,7 +92,7 @@ def folder(tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def task_name(task: dict[str, Any]) -> str:
-    return str(task.get("environment") or task["collaboration"])
+    return str(task["task"])
 
 
 def name_in_file(folder: Path, task: dict[str, Any]) -> None:

@@ -138,13 +138,13 @@ def noted(tmp_path: Path) -> str:
 
 
 def test_options_change_the_recorded_task(noted: str) -> None:
-    assert Prompted(option=["blanks=6"]).spec(noted).environment_options == {"size": 4, "blanks": 6}
-    assert Prompted(task="sudoku").spec(noted).environment_options == {"size": 4, "blanks": 5}
+    assert Prompted(option=["blanks=6"]).spec(noted).task_options == {"size": 4, "blanks": 6}
+    assert Prompted(task="sudoku").spec(noted).task_options == {"size": 4, "blanks": 5}
 
 
 def test_another_task_has_its_options_and_the_same_prompts(noted: str) -> None:
     setup = Prompted(task="minesweeper", option=["rows=4"]).spec(noted)
-    assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
+    assert (setup.task, setup.task_options) == ("minesweeper", {"rows": 4})
     assert setup.history == "current"
 
 

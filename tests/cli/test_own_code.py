@@ -185,7 +185,7 @@ def test_a_run_records_its_task_and_its_method(run: Path) -> None:
     for saved in (run, run / "checkpoint-1"):
         spec = TaskSpec.load(saved)
         assert spec is not None
-        assert (spec.environment, spec.environment_options) == ("my_game:Nim", {"most": 3})
+        assert (spec.task, spec.task_options) == ("my_game:Nim", {"most": 3})
         assert spec.method == {"name": "my_game:best", "options": {"scale": 2.0}}
         assert (spec.history, spec.instructions, spec.sampling.max_new_tokens) == ("current", False, 8)
 
@@ -237,8 +237,8 @@ def test_it_resumes_and_refuses_another_game_and_another_method(
     shutil.copytree(run / "checkpoint-1", tmp_path / "again" / "checkpoint-1")
     again = {"output_dir": str(tmp_path / "again"), "resume_from_checkpoint": str(tmp_path / "again" / "checkpoint-1")}
     for changed, reason in (
-        ({"task_options": {"most": 4}}, "task.environment_options.most 4 in place of 3"),
-        ({"task": "tic_tac_toe", "task_options": {}}, "task.environment 'tic_tac_toe' in place of"),
+        ({"task_options": {"most": 4}}, "task.task_options.most 4 in place of 3"),
+        ({"task": "tic_tac_toe", "task_options": {}}, "task.task 'tic_tac_toe' in place of"),
         ({"history": "append"}, "task.history 'append' in place of 'current'"),
         ({"method_options": {"scale": 3.0}}, "method.estimator.scale 3.0 in place of 2.0"),
     ):
@@ -276,7 +276,7 @@ def test_a_users_collaboration_is_trained_on_and_evaluated(
     assert code == 0, err
     spec = TaskSpec.load(tmp_path / "together")
     assert spec is not None
-    assert (spec.name, spec.options) == ("my_game:pair", {"answerer": "actor"})
+    assert (spec.task, spec.task_options) == ("my_game:pair", {"answerer": "actor"})
     rows = ("--dataset", tmp_path / "rows.jsonl", "--episodes", 4)
     code, _, err = command("evaluate", tmp_path / "together", *rows, "--trust-remote-code")
     assert code == 0, err

@@ -30,7 +30,7 @@ def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
         path.stem, path.parent.name
     )
     assert job.args.instances_per_update
-    assert job.spec().name == (job.task.environment or job.task.collaboration)
+    assert job.spec().task == job.task.task
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
 
@@ -151,7 +151,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--method", "t3"), "did you mean 'truncated_ppo'?"),
         (("--method", "truncatd_ppo"), "did you mean 'truncated_ppo'?"),
         (("--method", "truncated_ppo", "--training", "asynchronous"), "'truncated_ppo' needs training synchronous"),
-        (("--task_options", "size"), "environment_options must be a mapping, got 'size'"),
+        (("--task_options", "size"), "task_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
         (("--method_options", '{"gamma": 2}'), "gamma must be in [0, 1], got 2"),
@@ -168,9 +168,7 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--task", "sudoku"), "a task is an environment or a collaboration, got 'sudoku' and 'relay'"),
-        (("--task", ""), "a task is an environment or a collaboration, got neither"),
-        (("--task_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
+        (("--task", ""), "a task must be named, got none; set task"),
         (("--oracle", "mcts"), "the method replay_loo uses no oracle, got 'mcts'; leave it out"),
         (("--alternatives", "3", "4"), "budget must equal the product of alternatives"),
         (

@@ -244,7 +244,7 @@ def test_what_python_trains_the_command_line_evaluates(
     trainer.save_model()
     spec = TaskSpec.load(tmp_path)
     assert spec is not None
-    assert (spec.name, spec.options, spec.method) == ("relay", {"size": 4, "speakers": 2}, method.spec())
+    assert (spec.task, spec.task_options, spec.method) == ("relay", {"size": 4, "speakers": 2}, method.spec())
     assert spec.sampling == Sampling(max_new_tokens=12, temperature=0.5, top_p=1.0, top_k=3)
     code, _, err = command("evaluate", tmp_path, "--episodes", 2)
     assert code == 0, err
@@ -276,4 +276,4 @@ def test_a_resumed_run_refuses_another_collaboration(
         "train", together(task_options={"size": 5}, resume_from_checkpoint=True, save_strategy="steps")
     )
     assert code == 1
-    assert "task.collaboration_options.size 5 in place of 4" in err
+    assert "task.task_options.size 5 in place of 4" in err

@@ -74,7 +74,7 @@ def test_a_space_of_ours_plays_as_the_environment_does_in_this_process(opened: A
 def test_a_recipe_names_it_and_a_spec_makes_it_again(opened: Any, served: str) -> None:
     interaction = opened("walk", history="append", instructions=False, max_turns=5, sessions=3)
     spec = TaskSpec.of(interaction)
-    assert (spec.environment, spec.environment_options["url"]) == ("openenv", f"{served}/walk")
+    assert (spec.task, spec.task_options["url"]) == ("openenv", f"{served}/walk")
     again = TaskSpec.from_dict(spec.to_dict()).build()
     assert again.spec() == interaction.spec()
     assert isinstance(again.environment, OpenEnvEnvironment)  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ def recipe(folder: Path, **changed: Any) -> list[str]:
     return ["--config", str(path)]
 
 
-def test_a_recipe_names_its_seam(tmp_path: Path) -> None:
+def test_a_recipe_names_its_kind_of_training(tmp_path: Path) -> None:
     job = read_job(recipe(tmp_path, instances_per_update=16, max_staleness=2, method_options={"group_size": 3}))
     assert isinstance(job.args, AsyncCreditConfig)
     assert (job.args.generation_batch_size, job.args.max_staleness) == (16, 2)
@@ -57,9 +57,12 @@ def test_a_preset_has_the_papers_settings_here_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"beta": 0.04}, r"got --beta; beta need training synchronous; leave them out, or set seam to synchronous\."),
+        (
+            {"beta": 0.04},
+            r"got --beta; beta need training synchronous; leave them out, or set training to synchronous\.",
+        ),
         ({"trust_region": 0.1, "share_prompts": False}, r"share_prompts, trust_region need training synchronous"),
-        ({"training": "parallel"}, r"seam must be one of synchronous, asynchronous, got 'parallel'; pick one\."),
+        ({"training": "parallel"}, r"training must be one of synchronous, asynchronous, got 'parallel'; pick one\."),
         ({"role_models": {"judge": "model"}}, r"role_models need training synchronous, got \['judge'\]"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Pat
     run_job(job)
     assert len(server.loaded) == 3
     spec = TaskSpec.load(tmp_path / "run")
-    assert spec.environment == "sudoku"
+    assert spec.task == "sudoku"
     assert spec.method is not None
     assert (spec.method["name"], spec.method["options"]["group_size"]) == ("ppo", 2)
     assert (tmp_path / "run" / "model.safetensors").exists()
