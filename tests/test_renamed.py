@@ -74,10 +74,8 @@ def test_a_recipe_and_a_command_line_with_old_names_are_read_with_one_warning_fo
 ) -> None:
     with pytest.warns(FutureWarning) as told:
         job = read(tmp_path, old, *words)
-    found = [
-        re.match(r"(\S+) is deprecated and goes with the next version; write .+\.$", str(one.message)) for one in told
-    ]
-    assert [match[1] for match in found if match] == names
+    sentence = re.compile(r"(\S+) is deprecated and goes with the next version; write .+\.$")
+    assert [match[1] for one in told if (match := sentence.match(str(one.message)))] == names
     assert job.config() == read(tmp_path, new).config()
 
 
@@ -88,11 +86,12 @@ def test_one_task_cannot_be_named_twice(tmp_path: Path) -> None:
         read(tmp_path, {**RELAY, "environment": "sudoku"})
 
 
-def test_a_script_with_old_names_works(tmp_path: Path) -> None:
+def test_a_script_with_old_names_works() -> None:
+    old: Any = {"environment": "sudoku", "history": "current"}
     with pytest.warns(FutureWarning, match="^environment is deprecated .* write task.$"):
-        spec = TaskSpec(**{"environment": "sudoku", "history": "current"})
+        spec = TaskSpec(**old)
     assert spec == TaskSpec(task="sudoku", history="current")
-    for old, new in {
+    for name, new in {
         "Answered": "GoldAnswer",
         "Bounded": "OutcomeRange",
         "Judged": "TaskCriteria",
@@ -100,8 +99,10 @@ def test_a_script_with_old_names_works(tmp_path: Path) -> None:
         "Metered": "Costs",
         "Shown": "ContextStyle",
     }.items():
-        with pytest.warns(FutureWarning, match=f"^hf_credit.rollouts.capabilities.{old} is deprecated .* write {new}"):
-            assert getattr(capabilities, old) is getattr(capabilities, new)
+        with pytest.warns(
+            FutureWarning, match=f"^hf_credit.rollouts.capabilities.{name} is deprecated .* write {new}"
+        ):
+            assert getattr(capabilities, name) is getattr(capabilities, new)
     name = "GameArguments"
     with pytest.warns(FutureWarning, match="write TaskArguments"):
         assert getattr(recipes, name) is recipes.TaskArguments

@@ -142,6 +142,13 @@ def test_options_change_the_recorded_task(noted: str) -> None:
     assert Prompted(task="sudoku").spec(noted).task_options == {"size": 4, "blanks": 5}
 
 
+def test_the_flag_of_the_version_before_names_the_task_too(noted: str) -> None:
+    with pytest.warns(
+        FutureWarning, match=r"^--environment is deprecated and goes with the next version; write --task"
+    ):
+        assert Prompted(environment="minesweeper").spec(noted).task == "minesweeper"
+
+
 def test_another_task_has_its_options_and_the_same_prompts(noted: str) -> None:
     setup = Prompted(task="minesweeper", option=["rows=4"]).spec(noted)
     assert (setup.task, setup.task_options) == ("minesweeper", {"rows": 4})
