@@ -80,10 +80,13 @@ def test_a_recipe_and_a_command_line_with_old_names_are_read_with_one_warning_fo
 
 
 def test_one_task_cannot_be_named_twice(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="task must be given once, got 'relay' beside environment 'sudoku'; leave one"
-    ):
+    with pytest.raises(ValueError, match="task must be given once, got 'relay' beside environment 'sudoku'; leave on"):
         read(tmp_path, {**RELAY, "environment": "sudoku"})
+    with (
+        pytest.warns(FutureWarning, match="^agent is deprecated"),
+        pytest.raises(ValueError, match="task must be given once, got 'relay' beside agent 'agent'; leave one out"),
+    ):
+        read(tmp_path, {**RELAY, "method": "grpo", "agent": "node agent.js"})
 
 
 def test_a_script_with_old_names_works() -> None:
@@ -99,9 +102,7 @@ def test_a_script_with_old_names_works() -> None:
         "Metered": "Costs",
         "Shown": "ContextStyle",
     }.items():
-        with pytest.warns(
-            FutureWarning, match=f"^hf_credit.rollouts.capabilities.{name} is deprecated .* write {new}"
-        ):
+        with pytest.warns(FutureWarning, match=f"capabilities.{name} is deprecated .* write {new}"):
             assert getattr(capabilities, name) is getattr(capabilities, new)
     name = "GameArguments"
     with pytest.warns(FutureWarning, match="write TaskArguments"):

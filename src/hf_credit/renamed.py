@@ -22,13 +22,13 @@ def with_new_keys(
     """Returns values under their new names, without old ones that are empty; files of the version before have both.
 
     Raises:
-        ValueError: two of them have the same new name.
+        ValueError: two that differ have the same new name.
     """
     known = {name: value for name, value in values.items() if name not in renamed}
     for old, new in renamed.items():
         if (value := values.get(old)) in (None, "", {}):
             continue
-        if known.get(new):
+        if known.get(new) not in (None, "", {}, value):
             raise ValueError(f"{new} must be given once, got {known[new]!r} beside {old} {value!r}; leave one out.")
         if warn:
             warn_of_old_name(old, new)

@@ -125,8 +125,8 @@ class TaskArguments(PromptSettings, ScriptArguments):
                 setattr(self, name, as_mapping(name, getattr(self, name)))
         if self.agent:
             warn_of_old_name("agent", "task: agent, with the option agent in task_options")
-            self.task, self.task_options = "agent", {**_options(self.task_options), "agent": self.agent}
-            self.agent = ""
+            self.task = with_new_keys({"task": self.task, "agent": "agent"}, {"agent": "task"})["task"]
+            self.task_options, self.agent = {**_options(self.task_options), "agent": self.agent}, ""
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
         if self.oracle is not None:
@@ -144,7 +144,6 @@ class TaskArguments(PromptSettings, ScriptArguments):
                 f"role_models need training synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-
         if self.preset is not None and not self.asynchronous and self.preset.oracle and not task.has_prompts():
             raise ValueError(
                 f"the method {self.method!r} needs an environment, got the collaboration {self.task!r}; set method, "
