@@ -93,7 +93,7 @@ def relay_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def relay_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
     """A recipe for two updates of four relay tasks."""
     recipe = micro_recipe(policy, output, method="replay_loo", task="relay", max_context_tokens=None)
-    for of_a_game in ("environment", "task_options", "history", "instructions"):
+    for of_a_game in ("task_options", "history", "instructions"):
         del recipe[of_a_game]
     small = {"instances_per_update": 4, "per_device_train_batch_size": 4, "task_options": {"size": 4}}
     return {**recipe, **small, **changed}

@@ -105,7 +105,7 @@ def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[...
     ("arguments", "complaint"),
     [
         ((), "a policy needs a task, got "),
-        (("--task", "chess"), "a task must be one of the environments circuit_decoding, "),
+        (("--task", "chess"), "task must be one of agent, circuit_decoding, "),
         (("--task", "sudoku", "--oracle", "guess"), "oracle must be one of"),
         (("--task", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
         (("--task", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),

@@ -80,7 +80,7 @@ def test_the_recipe_for_mathematics_trains_on_no_evaluation_problem(mathematics:
 
 def test_the_recipe_for_an_adapter_has_the_rows_of_the_recipe_for_mathematics(mathematics: tuple[Any, Any]) -> None:
     job, adapter = mathematics[0], read_job(local("qwen3_4b_math_lora", MATHEMATICS))
-    assert (adapter.game, adapter.spec(), adapter.args.eval_strategy) == (job.task, job.spec(), job.args.eval_strategy)
+    assert (adapter.task, adapter.spec(), adapter.args.eval_strategy) == (job.task, job.spec(), job.args.eval_strategy)
 
 
 def test_the_recipe_for_mathematics_scores_its_rows(mathematics: tuple[Any, Any]) -> None:

@@ -231,7 +231,7 @@ class Prompted:
         from hf_credit.tasks import TASK_FILE, TaskSpec
 
         if self.environment:
-            warn_of_old_name("--task", "--task")
+            warn_of_old_name("--environment", "--task")
         task, options = self.task or self.environment, parse_options(self.option)
         require_model(model)
         recorded = TaskSpec.load(model)
