@@ -128,7 +128,7 @@ def test_problem_sets_become_the_trainers_rows(reasoning: Callable[..., Path], t
     trainer = build_trainer(job)
     assert list(trainer.train_dataset["problem"]) == list("1345")
     assert len(trainer.eval_dataset) == 2
-    assert task_spec(trainer.evaluation_interaction, trainer.method, trainer.args).name == "reasoner_actor"
+    assert task_spec(trainer.evaluation_interaction, trainer.method, trainer.args).task == "reasoner_actor"
     assert load_rows(job).facts["problems"]["overlap_dropped"] == {"own/test": 1}
 
 
