@@ -288,8 +288,8 @@ def graph(
 ) -> Collaboration:
     """Returns the collaboration of these roles and events. In a recipe:
 
-        collaboration: graph
-        collaboration_options:
+        task: graph
+        task_options:
           roles: {writer: Write a poem., critic: Say what to fix.}
           events:
             - {name: draft, role: writer}
