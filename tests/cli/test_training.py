@@ -139,7 +139,7 @@ def test_an_environment_is_trained_with_replays(recipe: Callable[..., Path]) -> 
     assert isinstance(trainer, ReplayLOOTrainer)
     assert (trainer.interaction.history, trainer.interaction.max_turns) == ("current", 2)
     saved = spec_of(trainer)
-    assert (saved.environment, saved.history, saved.max_turns) == ("sudoku", "current", 2)
+    assert (saved.task, saved.history, saved.max_turns) == ("sudoku", "current", 2)
 
 
 def test_what_a_collaboration_lacks_is_an_error_before_a_model_is_loaded(
