@@ -36,7 +36,7 @@ from common import in_a_process, report
 from large_policies import SHAPES, now, save_policy
 from transformers import Qwen2Config, TrainerCallback
 
-from hf_credit.trainers.recipes import SEAMS, read_job
+from hf_credit.trainers.recipes import TRAININGS, read_job
 from hf_credit.trainers.training import build_trainer
 
 SHAPES["Qwen2.5-1.5B"] = Qwen2Config(
@@ -117,11 +117,11 @@ def measure(seam: str, options: argparse.Namespace, url: str, policy: Path, scra
         },
     }
     recipe = {
-        "seam": seam,
+        "training": seam,
         "method": "grpo",
         "method_options": {"group_size": options.group},
-        "environment": "sudoku",
-        "environment_options": {"size": 9, "blanks": 40},
+        "task": "sudoku",
+        "task_options": {"size": 9, "blanks": 40},
         "history": "current",
         "model_name_or_path": str(policy),
         "output_dir": str(scratch / seam),
@@ -182,7 +182,7 @@ def main(arguments_given: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=8, help="of a forward pass, synchronous")
     parser.add_argument("--updates", type=int, default=6, help="that are measured, after one that is not")
     parser.add_argument("--policies", default="", help="a folder for the policies, to be used again")
-    parser.add_argument("--only", choices=SEAMS, help="one seam, in this process")
+    parser.add_argument("--only", choices=TRAININGS, help="one seam, in this process")
     parser.add_argument("--output", type=Path, help="a folder for the table, as NAME.md and NAME.json")
     options = parser.parse_args(arguments_given)
     if GPU and shutil.which("vllm") is None:
@@ -199,7 +199,7 @@ def main(arguments_given: list[str] | None = None) -> None:
             return
         del options.only
         rows = []
-        for seam in reversed(SEAMS):
+        for seam in reversed(TRAININGS):
             rows.append({"shape": options.shape, "seam": seam, **in_a_process(__file__, seam, options)})
             print(rows[-1], file=sys.stderr, flush=True)
     text = "Updates of an adapter on a policy of random weights, by both seams, seconds of the clock."

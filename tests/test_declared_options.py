@@ -66,7 +66,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "collaboration graph": {"roles": {"a": "?"}, "events": [{"name": "say", "role": "a"}], "final": "say", **SCORER},
     "dataclass hf_credit.methods.t3.truncated:Truncation": {"rule": "shrink"},
     "dataclass hf_credit.policies.micro_settings:MicroConfig": {"heads": 1},
-    "dataclass hf_credit.tasks.spec:TaskSpec": {"environment": "sudoku"},
+    "dataclass hf_credit.tasks.spec:TaskSpec": {"task": "sudoku"},
     "environment circuit_decoding": {"circuits": 1, "candidates": 2},
     "oracle evidence_hacker": {"hacks": ["metadata"]},
     "rule metric": {"metric": "completion"},

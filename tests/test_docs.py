@@ -43,7 +43,7 @@ from hf_credit.rollouts.metric_names import METRICS
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.trainers.recipes import PRESETS, GameArguments, read_job
+from hf_credit.trainers.recipes import PRESETS, TaskArguments, read_job
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
@@ -225,7 +225,7 @@ def test_every_yaml_of_a_document_is_of_a_recipe(document: str) -> None:
     known = {name for preset in PRESETS.values() for name in fields(resolve(preset.config.replace(":", ".")))}
     known |= fields(AsyncCreditConfig)
     for block in blocks(document, "yaml"):
-        assert yaml.safe_load(block).keys() <= known | fields(ModelConfig) | fields(GameArguments)
+        assert yaml.safe_load(block).keys() <= known | fields(ModelConfig) | fields(TaskArguments)
 
 
 def test_the_readme_trains_the_policy_that_its_first_command_builds(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def fields(kind: Any) -> set[str]:
 
 def test_every_setting_of_how_to_train_exists() -> None:
     trainer = {name for kind in (CreditTrainer, EpisodeTrainer) for name in inspect.signature(kind).parameters}
-    known = fields(VerifiableProcessConfig) | fields(ModelConfig) | fields(GameArguments) | trainer
+    known = fields(VerifiableProcessConfig) | fields(ModelConfig) | fields(TaskArguments) | trainer
     elsewhere = {
         "num_processes",
         "flash_attention_2",
@@ -412,7 +412,7 @@ def test_every_setting_of_how_to_train_exists() -> None:
 
 
 def test_how_to_train_and_the_help_name_every_field_of_a_recipe_and_every_config() -> None:
-    own = (fields(GameArguments) - fields(ScriptArguments)) | {"dataset_name"}
+    own = (fields(TaskArguments) - fields(ScriptArguments)) | {"dataset_name"}
     own |= {preset.config.partition(":")[2] for preset in PRESETS.values()}
     assert own <= set(quoted(prose("docs/how-to-train.md")))
     assert own <= set(re.findall(r"\w+", COMMANDS.commands["train"].help))

@@ -10,7 +10,7 @@ from hf_credit import make
 from hf_credit.playing import Prompts, Sampling
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.tasks import TaskSpec
-from hf_credit.trainers.recipes import GameArguments
+from hf_credit.trainers.recipes import TaskArguments
 
 OTHERS: dict[str, Any] = {"history": "current", "instructions": False, "max_turns": 3}
 
@@ -47,11 +47,11 @@ def test_what_draws_from_another_distribution_is_refused_where_values_must_be_ex
     ],
 )
 def test_every_way_to_name_prompts_refuses_what_does_not_exist_alike(changed: dict[str, Any], message: str) -> None:
-    named: Any = {"environment": "sudoku"}
+    named: Any = {"task": "sudoku"}
     ways = {
         Prompts: {},
         TaskSpec: named,
-        GameArguments: named,
+        TaskArguments: named,
         EnvironmentInteraction: {"environment": make("sudoku")},
     }
     for way, needed in ways.items():
@@ -60,7 +60,7 @@ def test_every_way_to_name_prompts_refuses_what_does_not_exist_alike(changed: di
 
 
 def test_prompts_arrive_whole_from_a_recipe() -> None:
-    played: Any = GameArguments(environment="sudoku", **OTHERS).task().build()
+    played: Any = TaskArguments(task="sudoku", **OTHERS).spec().build()
     assert played.prompts == Prompts(**OTHERS)
     assert TaskSpec.of(played) == TaskSpec(**played.spec())
     assert {name: played.spec()[name] for name in OTHERS} == OTHERS

@@ -131,8 +131,8 @@ def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
         (["evaluate", "x", "--option", "token=abc", "-o", "size=4"], "evaluate x --option 'token=***' -o size=4"),
         (["evaluate", "x", "--option=token=abc"], "evaluate x '--option=token=***'"),
         (
-            ["train", "x", "--environment_options", '{"size": 4, "auth": "abc"}'],
-            """train x --environment_options '{"size": 4}'""",
+            ["train", "x", "--task_options", '{"size": 4, "auth": "abc"}'],
+            """train x --task_options '{"size": 4}'""",
         ),
         (
             ["play", "openenv", "-o", "url=http://host/?token=abc&seed=1"],

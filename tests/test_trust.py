@@ -177,7 +177,7 @@ EXCEPTIONS = {
     "hf_credit/cli/side_by_side.py": ("Popen subprocess", "this Python, for hf-credit train"),
     "hf_credit/environments/check.py": ("pickle", "writes only, to compare"),
     "hf_credit/hub/checkpoints.py": ("torch.load", "tensors and plain values only, before they are published"),
-    "hf_credit/extras.py": ("import_module importlib", "packages of the extras, which modules of this library name"),
+    "hf_credit/optional_packages.py": ("import_module importlib", "packages that modules of this library name"),
     "hf_credit_leaderboard/confined.py": ("subprocess", "this Python, for a script of this library, confined"),
     "hf_credit/parquet.py": ("subprocess", "this Python, for a script of this library, with limits"),
     "hf_credit/hub_client.py": ("exec_module find_spec importlib", "the client of the Hub, by its name, to guard it"),

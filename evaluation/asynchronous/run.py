@@ -32,10 +32,10 @@ HERE = Path(__file__).resolve().parent
 SYNCHRONOUS, WARM_UP = "synchronous", "warm_up"
 STALENESS: Mapping[str, int] = {"staleness_1": 1, "staleness_4": 4}
 ARMS: Mapping[str, Mapping[str, Any]] = {
-    SYNCHRONOUS: {"seam": "synchronous", "beta": 0.0},
+    SYNCHRONOUS: {"training": "synchronous", "beta": 0.0},
     **{
         arm: {
-            "seam": "asynchronous",
+            "training": "asynchronous",
             "max_staleness": staleness,
             "concurrent_collections": 1 if staleness == 1 else 3,
             "max_concurrent_episodes": 32,
@@ -61,8 +61,8 @@ EXPERIMENT: Mapping[str, Any] = {
     "held_out": 512,
     "training": {
         "method": "verifiable_process",
-        "environment": "sudoku",
-        "environment_options": {"size": 4, "blanks": 8, "notation": "candidates"},
+        "task": "sudoku",
+        "task_options": {"size": 4, "blanks": 8, "notation": "candidates"},
         "history": "current",
         "instructions": False,
         "temperature": 1.0,

@@ -50,8 +50,8 @@ class Game:
         """The game as the policy meets it."""
         options = self.options if self.held_out_options is None or not held_out else self.held_out_options
         return TaskSpec(
-            environment=self.name,
-            environment_options=options,
+            task=self.name,
+            task_options=options,
             history="current",
             instructions=False,
             sampling=SAMPLING,

@@ -16,6 +16,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hf_credit.files import flush, flush_names, remove, remove_earlier, set_aside, write, write_json
+from hf_credit.renamed import with_new_keys
 from hf_credit.safe_io import read_json
 
 logger = logging.getLogger(__name__)
@@ -180,6 +181,8 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
             "reference policy; start with the initial one by resume_with_changed=['sync_ref_model']."
         )
     before = recorded(folder)["run"]
+    if isinstance(before.get("task"), dict):
+        before = {**before, "task": with_new_keys(before["task"])}
     tasks, steps = ([one.get(name, "") for one in (run, before)] for name in ("tasks", "max_steps"))
     whole = all(isinstance(size, int) for size in (*tasks, *steps))
     if whole and tasks[0] * steps[1] == tasks[1] * steps[0]:

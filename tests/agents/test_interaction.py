@@ -579,7 +579,7 @@ def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Mad
 def test_it_is_made_by_name_and_described(made: Made) -> None:
     interaction = collaborations.make("agent", agent=asks, max_calls=2)
     options = {"agent": "agent_programs:asks", "sessions": 64, "max_calls": 2}
-    assert interaction.spec() == {"collaboration": "agent", "collaboration_options": options}
+    assert interaction.spec() == {"task": "agent", "task_options": options}
     assert interaction.max_replies == 2
     assert pickle.loads(pickle.dumps(interaction)).spec() == interaction.spec()
     with pytest.raises(ValueError, match=r"must have the columns number, got no 'number'; add it"):

@@ -81,7 +81,7 @@ def test_a_training_with_replays_of_a_program_that_does_not_repeat_itself_says_w
 
 
 def test_a_program_reads_log_probabilities_in_training_and_in_an_evaluation(shop_policy: Path, tmp_path: Path) -> None:
-    spec = TaskSpec(collaboration="agent", collaboration_options={"agent": "agent_wire:wire"}, trusted=True)
+    spec = TaskSpec(task="agent", task_options={"agent": "agent_wire:wire"}, trusted=True)
     interaction, seen = spec.build(), tmp_path / "seen"
     rows = Dataset.from_list([{"what": "reads_logprobs", "to": str(seen)}] * 2)
     trainer = CreditTrainer(
@@ -135,6 +135,6 @@ def test_a_program_of_two_roles_is_trained_on_what_each_contributes(tmp_path: Pa
 
 
 def test_a_command_that_a_file_names_is_not_run_unasked() -> None:
-    spec = TaskSpec(collaboration="agent", collaboration_options={"agent": ["touch", "here"]}, trusted=False)
+    spec = TaskSpec(task="agent", task_options={"agent": ["touch", "here"]}, trusted=False)
     with pytest.raises(ValueError, match=r"cannot choose a server, a path or an import, got the agent"):
         spec.build()

@@ -51,8 +51,8 @@ def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
         **RECIPE,
         **SAMPLED,
         "method": "verifiable_process",
-        "environment": "sudoku",
-        "environment_options": {"size": 4, "blanks": 4},
+        "task": "sudoku",
+        "task_options": {"size": 4, "blanks": 4},
         "model_name_or_path": str(policy),
         "output_dir": str(output),
         "history": "current",
@@ -92,10 +92,10 @@ def relay_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def relay_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
     """A recipe for two updates of four relay tasks."""
-    recipe = micro_recipe(policy, output, method="replay_loo", collaboration="relay", max_context_tokens=None)
-    for of_a_game in ("environment", "environment_options", "history", "instructions"):
+    recipe = micro_recipe(policy, output, method="replay_loo", task="relay", max_context_tokens=None)
+    for of_a_game in ("task_options", "history", "instructions"):
         del recipe[of_a_game]
-    small = {"instances_per_update": 4, "per_device_train_batch_size": 4, "collaboration_options": {"size": 4}}
+    small = {"instances_per_update": 4, "per_device_train_batch_size": 4, "task_options": {"size": 4}}
     return {**recipe, **small, **changed}
 
 

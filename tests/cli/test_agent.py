@@ -84,7 +84,16 @@ def test_a_program_is_trained_killed_resumed_evaluated_and_reported(
     few = {"dataset_name": "tasks.jsonl", "model_name_or_path": "policy", "max_steps": 500}
     saving = {"save_strategy": "steps", "save_steps": 1, "method_options": {"group_size": 2, "rollouts": 2}}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**RECIPE, **settings(tmp_path / "run", **few), **saving}))
-    words = ("train", "recipe.yaml", "--agent", "agent_shop:shop", "--method", "vineppo")
+    words = (
+        "train",
+        "recipe.yaml",
+        "--task",
+        "agent",
+        "--task_options",
+        '{"agent": "agent_shop:shop"}',
+        "--method",
+        "vineppo",
+    )
     process = start(Path(sys.executable).parent / "hf-credit", *words, log=tmp_path / "log", folder=tmp_path)
     while not (tmp_path / "run" / "checkpoint-2").exists():  # so that checkpoint-1 is complete
         assert process.is_alive(), (tmp_path / "log.err").read_text()
@@ -98,7 +107,7 @@ def test_a_program_is_trained_killed_resumed_evaluated_and_reported(
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {line["step"] for line in lines} == set(range(1, last + 1))
     spec = json.loads((tmp_path / "run" / "hf_credit_task.json").read_text())
-    assert (spec["collaboration"], spec["collaboration_options"]["agent"]) == ("agent", "agent_shop:shop")
+    assert (spec["task"], spec["task_options"]["agent"]) == ("agent", "agent_shop:shop")
     played = ("evaluate", "run", "--dataset", "tasks.jsonl", "--split", "train", "--episodes", 8, "--json")
     code, _, err = command(*played)
     assert code == 1
@@ -109,6 +118,3 @@ def test_a_program_is_trained_killed_resumed_evaluated_and_reported(
     code, _, err = command("report", "run")
     assert code == 0, err
     assert "world/forced_replies" in (tmp_path / "run" / "report" / "report.md").read_text()
-    code, _, err = command("train", "recipe.yaml", "--agent", "agent_shop:shop", "--collaboration", "relay")
-    assert code == 1
-    assert "an agent replaces the collaboration, got 'agent_shop:shop' beside 'relay'" in err

@@ -74,8 +74,8 @@ def test_differences_are_reported_with_their_verdicts(report: Any, output: Path)
     }
     page = (output / "report.md").read_text()
     for comparison in report.comparisons:
-        assert comparison.verdict in page
-        assert ("excludes 0" in comparison.verdict) == comparison.excludes_zero
+        assert comparison.conclusion in page
+        assert ("excludes 0" in comparison.conclusion) == comparison.excludes_zero
     assert (output / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / "results.json").read_text())
     assert numbers["budgets"][VPR]["episodes"] == numbers["budgets"][OUTCOME]["episodes"] == 64

@@ -39,7 +39,7 @@ def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_poli
         trained_run,
         "--beside",
         trained_run / "checkpoint-1",
-        "--environment",
+        "--task",
         "sudoku",
         *SMALL,
         "--attempts",

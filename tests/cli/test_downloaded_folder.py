@@ -31,30 +31,30 @@ grpo_plus = evil:make
 [hf_credit.oracles]
 oracle_plus = evil:make
 """
-SUDOKU = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
+SUDOKU = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
 
 TASKS: dict[str, dict[str, Any]] = {
-    "an environment's entry point": {"environment": "sudoku_plus"},
-    "a collaboration's entry point": {"collaboration": "relay_plus"},
+    "an environment's entry point": {"task": "sudoku_plus"},
+    "a collaboration's entry point": {"task": "relay_plus"},
     "a method's entry point": {**SUDOKU, "method": {"name": "grpo_plus", "options": {}}},
     "an oracle's entry point": {
         **SUDOKU,
         "method": {"name": "verifiable_process", "options": {"oracle": {"name": "oracle_plus", "options": {}}}},
     },
-    "an environment's code": {"environment": "evil:make"},
-    "a collaboration's code": {"collaboration": "evil:make"},
+    "an environment's code": {"task": "evil:make"},
+    "a collaboration's code": {"task": "evil:make"},
     "a method's code": {**SUDOKU, "method": {"name": "evil:make", "options": {}}},
-    "a scorer's code": {"collaboration": "reasoner_actor", "collaboration_options": {"scorer": "evil:make"}},
-    "an agent's command": {"collaboration": "agent", "collaboration_options": {"agent": ["touch", "FOLDER/ran"]}},
-    "an agent's program": {"collaboration": "agent", "collaboration_options": {"agent": "evil:make"}},
-    "an agent's program, of another form": {"collaboration": "agent", "collaboration_options": {"agent": "é:f"}},
-    "what tools are made of": {"environment": "tools", "environment_options": {"factory": "evil:make"}},
-    "a package that is not installed": {"environment": "scienceworld"},
-    "another that is not": {"environment": "textworld", "environment_options": {"games": "."}},
-    "what Gymnasium imports": {"environment": "gymnasium", "environment_options": {"id": "LunarLander-v3"}},
-    "what else it imports": {"environment": "gymnasium", "environment_options": {"id": "Ant-v5"}},
-    "what it imports by name": {"environment": "gymnasium", "environment_options": {"id": "evil:Thing-v0"}},
-    "what openenv imports": {"environment": "openenv", "environment_options": {"url": "http://127.0.0.1:9"}},
+    "a scorer's code": {"task": "reasoner_actor", "task_options": {"scorer": "evil:make"}},
+    "an agent's command": {"task": "agent", "task_options": {"agent": ["touch", "FOLDER/ran"]}},
+    "an agent's program": {"task": "agent", "task_options": {"agent": "evil:make"}},
+    "an agent's program, of another form": {"task": "agent", "task_options": {"agent": "é:f"}},
+    "what tools are made of": {"task": "tools", "task_options": {"factory": "evil:make"}},
+    "a package that is not installed": {"task": "scienceworld"},
+    "another that is not": {"task": "textworld", "task_options": {"games": "."}},
+    "what Gymnasium imports": {"task": "gymnasium", "task_options": {"id": "LunarLander-v3"}},
+    "what else it imports": {"task": "gymnasium", "task_options": {"id": "Ant-v5"}},
+    "what it imports by name": {"task": "gymnasium", "task_options": {"id": "evil:Thing-v0"}},
+    "what openenv imports": {"task": "openenv", "task_options": {"url": "http://127.0.0.1:9"}},
 }
 COMMANDS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate", ".", "--episodes", "2"),
@@ -92,7 +92,7 @@ def folder(tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def task_name(task: dict[str, Any]) -> str:
-    return str(task.get("environment") or task["collaboration"])
+    return str(task["task"])
 
 
 def name_in_file(folder: Path, task: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def test_to_type_a_program_is_no_consent_to_what_a_file_adds_to_it(
     module.write_text(EVIL)
     downloaded = own / "downloaded-agent"
     options = {"agent": "my_agent:play", setting: name}
-    name_in_file(downloaded, {"collaboration": "agent", "collaboration_options": options})
+    name_in_file(downloaded, {"task": "agent", "task_options": options})
     words = ["evaluate", downloaded, "--dataset", "rows.jsonl", "--task", "agent", "--option", "agent=my_agent:play"]
     code, _, err = command(*words)
     assert (code, err.count("\n")) == (1, 1)
@@ -201,7 +201,7 @@ def test_no_child_process_imports_modules_of_the_current_folder_or_what_only_ada
     words: list[str], environment: dict[str, str], folder: Path
 ) -> None:
     (folder / "sitecustomize.py").unlink()  # Python imports it if the folder is on its path
-    name_in_file(folder, {"environment": "scienceworld"})
+    name_in_file(folder, {"task": "scienceworld"})
     done = subprocess.run(
         words,
         env={
@@ -255,7 +255,7 @@ def test_code_that_the_user_names_is_found_in_the_current_folder(folder: Path, c
 
 
 def test_an_installed_name_does_not_add_the_folder_to_the_path(folder: Path, command: Callable[..., Any]) -> None:
-    name_in_file(folder, {"environment": "scienceworld"})
+    name_in_file(folder, {"task": "scienceworld"})
     code, _, err = command("evaluate", ".", "--option", "task=hf_credit.verifiers.math:score_task")
     assert (code, "scienceworld, got none" in err) == (1, True), err
     assert not (folder / "ran").exists()

@@ -65,7 +65,7 @@ def test_results_are_shown_as_a_table(command: Callable[..., Any], trained_run: 
 
 
 def test_a_policy_without_a_recorded_task_needs_a_task(command: Callable[..., Any], micro_policy: Path) -> None:
-    game = ("--environment", "sudoku", "--option", "size=4", "--option", "blanks=4")
+    game = ("--task", "sudoku", "--option", "size=4", "--option", "blanks=4")
     shown = ("--history", "current", "--no-instructions", "--max-turns", 2)
     drawn = ("--max-new-tokens", 12, "--temperature", 1, "--top-p", 1, "--top-k", 0)
     code, out, _ = command(
@@ -73,7 +73,7 @@ def test_a_policy_without_a_recorded_task_needs_a_task(command: Callable[..., An
     )
     assert code == 0
     numbers = json.loads(out)
-    assert numbers["setup"]["environment_options"] == {"size": 4, "blanks": 4}
+    assert numbers["setup"]["task_options"] == {"size": 4, "blanks": 4}
     assert (numbers["setup"]["history"], numbers["setup"]["instructions"]) == ("current", False)
     assert numbers["first_task"] == 3
     assert 0 < numbers["metrics"]["turns"]["mean"] <= 2
@@ -105,12 +105,12 @@ def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[...
     ("arguments", "complaint"),
     [
         ((), "a policy needs a task, got "),
-        (("--task", "chess"), "a task must be one of the environments circuit_decoding, "),
-        (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
-        (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
-        (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
-        (("--environment", "sudoku", "--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--environment", "sudoku", "--history", "none"), "history must be one of append, rendered, current"),
+        (("--task", "chess"), "task must be one of agent, circuit_decoding, "),
+        (("--task", "sudoku", "--oracle", "guess"), "oracle must be one of"),
+        (("--task", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
+        (("--task", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
+        (("--task", "sudoku", "--temperature", "-1"), "temperature must be at least 0, got -1"),
+        (("--task", "sudoku", "--history", "none"), "history must be one of append, rendered, current"),
         (("--task", "sudoku", "--device", "gpu"), "device must be one that torch finds here, such as cpu or cuda:0"),
         (("--task", "relay", "--history", "current"), "history, instructions and max_turns need an env"),
         (
@@ -133,18 +133,23 @@ def test_what_cannot_be_played_is_refused(
 
 @pytest.fixture
 def noted(tmp_path: Path) -> str:
-    TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 5}, history="current").save(tmp_path)
+    TaskSpec(task="sudoku", task_options={"size": 4, "blanks": 5}, history="current").save(tmp_path)
     return str(tmp_path)
 
 
 def test_options_change_the_recorded_task(noted: str) -> None:
-    assert Prompted(option=["blanks=6"]).spec(noted).environment_options == {"size": 4, "blanks": 6}
-    assert Prompted(task="sudoku").spec(noted).environment_options == {"size": 4, "blanks": 5}
+    assert Prompted(option=["blanks=6"]).spec(noted).task_options == {"size": 4, "blanks": 6}
+    assert Prompted(task="sudoku").spec(noted).task_options == {"size": 4, "blanks": 5}
+
+
+def test_the_flag_of_the_version_before_names_the_task_too(noted: str) -> None:
+    with pytest.warns(FutureWarning, match="^--environment is deprecated .* write --task"):
+        assert Prompted(environment="minesweeper").spec(noted).task == "minesweeper"
 
 
 def test_another_task_has_its_options_and_the_same_prompts(noted: str) -> None:
     setup = Prompted(task="minesweeper", option=["rows=4"]).spec(noted)
-    assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
+    assert (setup.task, setup.task_options) == ("minesweeper", {"rows": 4})
     assert setup.history == "current"
 
 

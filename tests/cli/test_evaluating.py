@@ -18,8 +18,8 @@ from hf_credit.trainers.saving import task_spec
 from hf_credit.trainers.training import build_trainer
 
 SETUP = TaskSpec(
-    environment="sudoku",
-    environment_options={"size": 4, "blanks": 4},
+    task="sudoku",
+    task_options={"size": 4, "blanks": 4},
     history="current",
     instructions=False,
     sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
@@ -46,9 +46,7 @@ def test_a_conversation_that_outgrows_the_model_is_cut_and_counted(micro_policy:
     (request,) = game.pending(game.start({}, task_seed("held_out", 0)))
     first = len(Chat(tokenizer).context(request.messages))
     long = Sampling(max_new_tokens=network.config.max_position_embeddings - first, temperature=0.0)
-    setup = TaskSpec(
-        environment="sudoku", environment_options={"size": 4, "blanks": 4}, instructions=False, sampling=long
-    )
+    setup = TaskSpec(task="sudoku", task_options={"size": 4, "blanks": 4}, instructions=False, sampling=long)
     records = evaluate_model(str(micro_policy), setup, 8).records
     cut = [one for one in records if one.ending == "truncated"]
     assert {one.turns for one in cut} == {1}

@@ -32,7 +32,7 @@ def refused(outcome: Any) -> None:
 
 @HOSTILE
 def test_beside_a_policy(command: Callable[..., Any], tmp_path: Path, value: str) -> None:
-    (tmp_path / TASK_FILE).write_text(f'{{"environment": "sudoku", "environment_options": {{"size": {value}}}}}')
+    (tmp_path / TASK_FILE).write_text(f'{{"task": "sudoku", "task_options": {{"size": {value}}}}}')
     if value != LONG:
         refused(command("evaluate", tmp_path))
     with pytest.raises(ValueError, match="must be JSON, got"):
@@ -41,7 +41,7 @@ def test_beside_a_policy(command: Callable[..., Any], tmp_path: Path, value: str
 
 @pytest.mark.parametrize(
     "text",
-    ["[1]", "1", '{"environment": 3}', '{"environment": "sudoku", "sampling": 3}', '{"environment_options": 3}'],
+    ["[1]", "1", '{"task": 3}', '{"task": "sudoku", "sampling": 3}', '{"task": "sudoku", "task_options": 3}'],
 )
 def test_a_spec_of_another_form(tmp_path: Path, text: str) -> None:
     (tmp_path / TASK_FILE).write_text(text)

@@ -38,14 +38,14 @@ def test_a_policy_is_saved_with_its_task(command: Callable[..., Any], tmp_path: 
     assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
     setup = TaskSpec.load(folder)
     assert setup is not None
-    assert (setup.environment, setup.environment_options) == ("sudoku", {"size": 4, "blanks": 8, "notation": "grid"})
+    assert (setup.task, setup.task_options) == ("sudoku", {"size": 4, "blanks": 8, "notation": "grid"})
     assert (setup.history, setup.instructions, setup.sampling.temperature) == ("current", False, 1.0)
 
 
 def test_a_policy_for_a_collaboration_is_saved_with_its_task(relay_policy: Path) -> None:
     setup = TaskSpec.load(relay_policy)
     assert setup is not None
-    assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4, "speakers": 2}, None)
+    assert (setup.task, setup.task_options) == ("relay", {"size": 4, "speakers": 2})
 
 
 def test_a_collaboration_without_a_scripted_player_is_rejected(command: Callable[..., Any], tmp_path: Path) -> None:
@@ -112,6 +112,6 @@ def test_a_policy_from_python_is_evaluated_on_its_recorded_task(command: Callabl
     )
     spec = TaskSpec.load(folder)
     assert spec is not None
-    assert (spec.environment, spec.history, spec.sampling) == ("sudoku", "current", MICRO_SAMPLING)
+    assert (spec.task, spec.history, spec.sampling) == ("sudoku", "current", MICRO_SAMPLING)
     code, _, err = command("evaluate", folder, "--episodes", 2)
     assert code == 0, err

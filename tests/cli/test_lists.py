@@ -49,7 +49,7 @@ def test_the_help_of_train_has_every_field_with_its_default(command: Callable[..
 def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callable[..., Any]) -> None:
     code, out, _ = command("train", "relay_micro_mappo", "--help")
     assert code == 0
-    assert '--collaboration "relay", by default ""\n' in out
+    assert '--task "relay", by default ""\n' in out
     assert "method_options of mappo:\n  group_size 8  (whole number at least 2)\n      number of" in out
     assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
 

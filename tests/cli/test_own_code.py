@@ -152,8 +152,8 @@ def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
         **RECIPE,
         "method": "my_game:best",
         "method_options": {"scale": 2.0},
-        "environment": "my_game:Nim",
-        "environment_options": {"most": 3},
+        "task": "my_game:Nim",
+        "task_options": {"most": 3},
         "history": "current",
         "instructions": False,
         "model_name_or_path": str(folder / "base"),
@@ -185,7 +185,7 @@ def test_a_run_records_its_task_and_its_method(run: Path) -> None:
     for saved in (run, run / "checkpoint-1"):
         spec = TaskSpec.load(saved)
         assert spec is not None
-        assert (spec.environment, spec.environment_options) == ("my_game:Nim", {"most": 3})
+        assert (spec.task, spec.task_options) == ("my_game:Nim", {"most": 3})
         assert spec.method == {"name": "my_game:best", "options": {"scale": 2.0}}
         assert (spec.history, spec.instructions, spec.sampling.max_new_tokens) == ("current", False, 8)
 
@@ -237,8 +237,8 @@ def test_it_resumes_and_refuses_another_game_and_another_method(
     shutil.copytree(run / "checkpoint-1", tmp_path / "again" / "checkpoint-1")
     again = {"output_dir": str(tmp_path / "again"), "resume_from_checkpoint": str(tmp_path / "again" / "checkpoint-1")}
     for changed, reason in (
-        ({"environment_options": {"most": 4}}, "task.environment_options.most 4 in place of 3"),
-        ({"environment": "tic_tac_toe", "environment_options": {}}, "task.environment 'tic_tac_toe' in place of"),
+        ({"task_options": {"most": 4}}, "task.task_options.most 4 in place of 3"),
+        ({"task": "tic_tac_toe", "task_options": {}}, "task.task 'tic_tac_toe' in place of"),
         ({"history": "append"}, "task.history 'append' in place of 'current'"),
         ({"method_options": {"scale": 3.0}}, "method.estimator.scale 3.0 in place of 2.0"),
     ):
@@ -262,12 +262,10 @@ def test_a_users_collaboration_is_trained_on_and_evaluated(
     monkeypatch.chdir(run.parent)
     (tmp_path / "rows.jsonl").write_text('{"problem": "stones 3", "answer": "2"}\n' * 8)
     changed: dict[str, Any] = {
-        "environment": None,
-        "environment_options": None,
         "history": None,
         "instructions": None,
-        "collaboration": "my_game:pair",
-        "collaboration_options": {"answerer": "actor"},
+        "task": "my_game:pair",
+        "task_options": {"answerer": "actor"},
         "dataset_name": str(tmp_path / "rows.jsonl"),
         "save_strategy": "no",
         "max_steps": 1,
@@ -278,7 +276,7 @@ def test_a_users_collaboration_is_trained_on_and_evaluated(
     assert code == 0, err
     spec = TaskSpec.load(tmp_path / "together")
     assert spec is not None
-    assert (spec.name, spec.options) == ("my_game:pair", {"answerer": "actor"})
+    assert (spec.task, spec.task_options) == ("my_game:pair", {"answerer": "actor"})
     rows = ("--dataset", tmp_path / "rows.jsonl", "--episodes", 4)
     code, _, err = command("evaluate", tmp_path / "together", *rows, "--trust-remote-code")
     assert code == 0, err
@@ -322,7 +320,7 @@ def test_entry_points_of_a_package_are_listed_and_made(
     code, out, err = command("envs")
     assert code == 0, err
     assert all(word in out for word in ("nim", "most=4", "greedy", "pair", "answerer=solver"))
-    assert TaskSpec.of_name("nim").complete() == TaskSpec(environment="nim", environment_options={"most": 4})
+    assert TaskSpec.of_name("nim").complete() == TaskSpec(task="nim", task_options={"most": 4})
     assert TaskSpec.of_name("pair").build().max_replies == 2
     from hf_credit import methods, oracles
 

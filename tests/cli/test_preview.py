@@ -86,7 +86,7 @@ def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., P
     assert not found.begins
     assert found.longest_reply == (1, 1)
     assert found.cut == 1.0
-    assert "raise max_completion_length" in found.verdict()
+    assert "raise max_completion_length" in found.conclusion()
     assert sum(count for _, count in found.unread) >= 1
 
 
@@ -139,7 +139,7 @@ def test_a_long_text_of_an_episode_is_cut_in_its_middle(recipe: Callable[..., Pa
 
 
 def test_a_served_recipe_is_refused_with_what_to_leave_out() -> None:
-    told = r"with seam: synchronous and without gradient_accumulation_steps and .*token_budget"
+    told = r"with training: synchronous and without gradient_accumulation_steps and .*token_budget"
     with pytest.raises(ValueError, match=told):
         preview(["--config", str(find("qwen3_4b_sudoku_served")), "--use_cpu", "true", "--bf16", "false"])
 
@@ -169,7 +169,7 @@ def test_only_the_main_process_prints(
 
 
 def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..., Path]) -> None:
-    path = recipe(environment_options={"size": 4, "blanks": 12})
+    path = recipe(task_options={"size": 4, "blanks": 12})
     found = preview(["--config", str(path)], tasks=32, shown=0)
     assert found.signal is not None
     outcome = found.signal.signals["outcome_reward"]
@@ -182,7 +182,7 @@ def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..
     assert "the verdicts of its oracle on every move (verifiable_process); starts in reach" in line
     assert "warm-up" in line
     assert "rewards of its steps" not in line
-    assert "The policy can begin" in found.verdict()
+    assert "The policy can begin" in found.conclusion()
 
 
 def test_a_task_without_an_oracle_is_advised_only_what_it_has() -> None:

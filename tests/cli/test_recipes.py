@@ -26,11 +26,11 @@ def problem(path: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     job = read_job(["--config", str(path), *ON_CPU])
-    assert job.game.method == {"relay_micro_magrpo": "magrpo", "relay_micro_mappo": "mappo"}.get(
+    assert job.task.method == {"relay_micro_magrpo": "magrpo", "relay_micro_mappo": "mappo"}.get(
         path.stem, path.parent.name
     )
     assert job.args.instances_per_update
-    assert job.spec().name == (job.game.environment or job.game.collaboration)
+    assert job.spec().task == job.task.task
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
 
@@ -47,7 +47,7 @@ def test_an_oracle_is_a_name_or_a_mapping_in_a_recipe_and_on_the_command_line(tm
     for changed, words in ways:
         path = tmp_path / "recipe.yaml"
         path.write_text(yaml.safe_dump({**values, **changed}))
-        assert read_job(["--config", str(path), *ON_CPU, *words]).game.described_oracle() == described
+        assert read_job(["--config", str(path), *ON_CPU, *words]).task.described_oracle() == described
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -68,7 +68,7 @@ def test_the_papers_settings_are_in_the_papers_recipe() -> None:
     job = read_job(["--config", str(path), *ON_CPU])
     args = job.args
     assert job.model.model_name_or_path == "Qwen/Qwen3-4B"
-    assert job.game.environment_options == {"size": 9, "blanks": 40}
+    assert job.task.task_options == {"size": 9, "blanks": 40}
     assert (args.max_steps, args.lr_scheduler_type, args.warmup_steps) == (100, "cosine", 5)
     assert (args.temperature, args.top_p, args.top_k) == (0.6, 0.95, 20)
     assert (args.gamma, args.beta) == (0.0, 0.0)
@@ -119,7 +119,7 @@ def test_flags_override_the_recipe(recipe: Callable[..., Path]) -> None:
             "5e-4",
             "--gamma",
             "0.5",
-            "--environment_options",
+            "--task_options",
             '{"size": 6}',
             "--use_peft",
             "--lora_r",
@@ -127,7 +127,7 @@ def test_flags_override_the_recipe(recipe: Callable[..., Path]) -> None:
         ]
     )
     assert (job.args.max_steps, job.args.learning_rate, job.args.gamma) == (7, 5e-4, 0.5)
-    assert job.game.environment_options == {"size": 6}
+    assert job.task.task_options == {"size": 6}
     assert (job.model.use_peft, job.model.lora_r) == (True, 4)
 
 
@@ -145,13 +145,13 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--max_steps", "many"), "invalid int value: 'many'"),
         (("--hub_tokem", "secret"), "got --hub_tokem; did you mean 'hub_token'?"),
         (("--hub_tokem=secret",), "got --hub_tokem; did you mean 'hub_token'?"),
-        (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense; "),
+        (("--nonsense", "1"), "of TRL's ModelConfig and of TaskArguments, got --nonsense; "),
         (("--method", "magic"), "or 'module:object', got 'magic'; pick one"),
         (("--method",), "argument --method: expected one argument"),
         (("--method", "t3"), "did you mean 'truncated_ppo'?"),
         (("--method", "truncatd_ppo"), "did you mean 'truncated_ppo'?"),
-        (("--method", "truncated_ppo", "--seam", "asynchronous"), "'truncated_ppo' needs seam synchronous"),
-        (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
+        (("--method", "truncated_ppo", "--training", "asynchronous"), "'truncated_ppo' needs training synchronous"),
+        (("--task_options", "size"), "task_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
         (("--method_options", '{"gamma": 2}'), "gamma must be in [0, 1], got 2"),
@@ -168,9 +168,7 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--environment", "sudoku"), "a task is an environment or a collaboration, got 'sudoku' and 'relay'"),
-        (("--collaboration", ""), "a task is an environment or a collaboration, got neither"),
-        (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
+        (("--task", ""), "a task must be named, got none; set task"),
         (("--oracle", "mcts"), "the method replay_loo uses no oracle, got 'mcts'; leave it out"),
         (("--alternatives", "3", "4"), "budget must equal the product of alternatives"),
         (
@@ -200,7 +198,7 @@ def test_what_a_recipe_has_for_another_method_is_told_and_left_out(
     assert said(recipe(method="outcome_reward", oracle="sudoku_constraints"), "--method", "outcome_reward") == ""
     options = recipe(method="grpo", method_options={"group_size": 4, "scale": "batch"})
     assert said(options, "--method", "magrpo") == ("The method magrpo does not use what the recipe has: scale.\n")
-    assert read_job(["--config", str(options), "--method", "magrpo"]).game.method_options == {"group_size": 4}
+    assert read_job(["--config", str(options), "--method", "magrpo"]).task.method_options == {"group_size": 4}
     assert said(together(num_replays=2, alternatives=[3]), "--method", "grpo").endswith("alternatives, num_replays.\n")
     assert "uses no oracle, got 'mcts'" in problem(verified, "--method", "grpo", "--oracle", "mcts")
 
@@ -223,7 +221,7 @@ def test_the_method_may_be_a_flag(recipe: Callable[..., Path]) -> None:
     recipe().write_text(yaml.safe_dump(values))
     path = recipe().with_name("without.yaml")
     path.write_text(yaml.safe_dump(values))
-    assert read_job(["--config", str(path)]).game.method == "verifiable_process"
+    assert read_job(["--config", str(path)]).task.method == "verifiable_process"
 
 
 def test_save_steps_need_a_save_strategy(recipe: Callable[..., Path]) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 REFUSED = {
     "evaluate nowhere --task sudoku": "a model must be a folder",
     "evaluate empty": "a policy needs a task",
-    "evaluate policy --task nothing": "a task must be one of",
+    "evaluate policy --task nothing": "task must be one of",
     "evaluate policy --option size=5": "size must be one of 4, 6, 9",
     "evaluate policy --oracle nothing": "oracle must be one of",
     "evaluate policy --dataset rows.jsonl --first-task 5": "a row for each task",
     "evaluate policy --top-p 3": "top_p must be",
     "diagnose policy --beside policy": "policies must be different",
-    "diagnose policy --task nothing": "a task must be one of",
+    "diagnose policy --task nothing": "task must be one of",
     "diagnose policy --oracle nothing": "oracle must be one of",
     "preview nothing": "a recipe must be",
     "train nothing": "a recipe must be",
@@ -29,7 +29,7 @@ REFUSED = {
     "report nowhere": "nowhere",
     "credit nowhere.jsonl --method grpo --method-option x": "an option must be name=value",
     "publish environment nothing me/x": "nothing",
-    "publish tasks nothing me/x": "a task must be one of",
+    "publish tasks nothing me/x": "task must be one of",
     "publish episodes nowhere me/x": "nowhere",
     "publish checkpoint nowhere me/x": "nowhere",
     "publish metric nothing me/x": "nothing",
@@ -51,7 +51,7 @@ def test_commands_refuse_what_cannot_be_played_before_they_import_torch(tmp_path
     for name, text in {"list": "[1]", "broken": "a: [", "method": "method: {name: grpo}"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "rows.jsonl").write_text('{"seed": 1}\n')
-    spec = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
+    spec = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
     (tmp_path / "policy" / "hf_credit_task.json").write_text(json.dumps(spec))
     command = [sys.executable, "-c", SCRIPT, json.dumps(REFUSED)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -30,7 +30,7 @@ def asking():
     puzzles.read_action = lambda reply: f"interact {reply or '?'}"  # any reply is a question
     return JudgedPuzzles(puzzles, instructions=False)
 """
-SPEC = TaskSpec(collaboration="asking:asking", sampling=Sampling(max_new_tokens=4), trusted=True)
+SPEC = TaskSpec(task="asking:asking", sampling=Sampling(max_new_tokens=4), trusted=True)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def job(models: Path, **changes: Any) -> Any:
         "method": "truncated_ppo",
         "algorithm": "grpo",
         "group_size": 2,
-        "collaboration": "asking:asking",
+        "task": "asking:asking",
         "role_models": {"judge": str(models / "judge")},
         "model_name_or_path": str(models / "policy"),
         "output_dir": str(models / "run"),

@@ -80,7 +80,7 @@ def test_the_recipe_for_mathematics_trains_on_no_evaluation_problem(mathematics:
 
 def test_the_recipe_for_an_adapter_has_the_rows_of_the_recipe_for_mathematics(mathematics: tuple[Any, Any]) -> None:
     job, adapter = mathematics[0], read_job(local("qwen3_4b_math_lora", MATHEMATICS))
-    assert (adapter.game, adapter.spec(), adapter.args.eval_strategy) == (job.game, job.spec(), job.args.eval_strategy)
+    assert (adapter.task, adapter.spec(), adapter.args.eval_strategy) == (job.task, job.spec(), job.args.eval_strategy)
 
 
 def test_the_recipe_for_mathematics_scores_its_rows(mathematics: tuple[Any, Any]) -> None:
@@ -116,7 +116,7 @@ def reasoning(together: Callable[..., Path]) -> Callable[..., Path]:
 
     def write(**changed: Any) -> Path:
         options = {"domain": "math", "scorer": "hf_credit.verifiers.math:score_task"}
-        return together(collaboration="reasoner_actor", collaboration_options=options, **changed)
+        return together(task="reasoner_actor", task_options=options, **changed)
 
     return write
 
@@ -128,7 +128,7 @@ def test_problem_sets_become_the_trainers_rows(reasoning: Callable[..., Path], t
     trainer = build_trainer(job)
     assert list(trainer.train_dataset["problem"]) == list("1345")
     assert len(trainer.eval_dataset) == 2
-    assert task_spec(trainer.evaluation_interaction, trainer.method, trainer.args).name == "reasoner_actor"
+    assert task_spec(trainer.evaluation_interaction, trainer.method, trainer.args).task == "reasoner_actor"
     assert load_rows(job).facts["problems"]["overlap_dropped"] == {"own/test": 1}
 
 

@@ -88,33 +88,34 @@ def shop(folder: Path, policies: Callable[[str], Path]) -> dict[str, Any]:
 
 
 def environment(folder: Path, policies: Callable[[str], Path]) -> dict[str, Any]:
-    named = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
+    named = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
     model = {"model_name_or_path": str(policies("micro_policy")), "output_dir": str(folder / "the run")}
     return {**SUDOKU, **named, **model, "method": "verifiable_process", "max_steps": 1, "temperature": 1.0}
 
 
 def own_environment(folder: Path, policies: Callable[[str], Path]) -> dict[str, Any]:
-    return {**environment(folder, policies), "environment": "own_tasks:Small", "method": "outcome_reward"}
+    return {**environment(folder, policies), "task": "own_tasks:Small", "method": "outcome_reward"}
 
 
 def own_collaboration(folder: Path, policies: Callable[[str], Path]) -> dict[str, Any]:
-    of_games = ("environment", "environment_options", "history", "instructions")
+    of_games = ("task", "task_options", "history", "instructions")
     known = {name: value for name, value in environment(folder, policies).items() if name not in of_games}
-    named = {"collaboration": "own_tasks:alone", "collaboration_options": {"scorer": "own_tasks:right"}}
+    named = {"task": "own_tasks:alone", "task_options": {"scorer": "own_tasks:right"}}
     rows = {"dataset_name": "rows.jsonl", "instances_per_update": 4, "per_device_train_batch_size": 4}
     return {**known, **named, **rows, "method": "outcome_reward"}
 
 
 def program(folder: Path, policies: Callable[[str], Path]) -> dict[str, Any]:
-    return {**shop(folder, policies), "dataset_name": "shop.jsonl", "agent": "agent_shop:shop"}
+    named = {"task": "agent", "task_options": {"agent": "agent_shop:shop"}}
+    return {**shop(folder, policies), **named, "dataset_name": "shop.jsonl"}
 
 
 def command_of_a_program(folder: Path, policies: Callable[[str], Path]) -> dict[str, Any]:
     """The same program, as a command with its columns."""
     (folder / "shop.py").write_text(COMMAND)
-    options = {"columns": ["wanted"], "score": "own_tasks:likes"}
     agent = shlex.join([sys.executable, str(folder / "shop.py")])
-    return {**program(folder, policies), "agent": agent, "collaboration_options": options}
+    options = {"agent": agent, "columns": ["wanted"], "score": "own_tasks:likes"}
+    return {**program(folder, policies), "task_options": options}
 
 
 @pytest.mark.parametrize("kind", [environment, own_environment, own_collaboration, program, command_of_a_program])

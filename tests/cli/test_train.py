@@ -13,7 +13,6 @@ import torch
 from launched import launch
 from transformers import AutoModelForCausalLM
 
-from hf_credit.environments import known
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.tasks.spec import Sampling, TaskSpec
@@ -166,9 +165,7 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
 
 
 def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
-    code, _, err = command("train", recipe(environment="chess"))
+    code, _, err = command("train", recipe(task="chess"))
     assert code == 1
-    assert (
-        err == f"Error: environment must be one of {', '.join(known())}, or 'module:object', got 'chess'; "
-        "pick one of these.\n"
-    )
+    assert err.startswith("Error: task must be one of agent, circuit_decoding, ")
+    assert err.endswith(", or 'module:object', got 'chess'; pick one of these.\n")

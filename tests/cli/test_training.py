@@ -48,8 +48,8 @@ def test_a_job_has_a_trainer_and_the_spec_for_evaluation(recipe: Callable[..., P
     assert trainer.method.collector.oracle.name == "sudoku_constraints"
     assert any("lora" in name for name, _ in trainer.model.named_parameters())
     assert played(trainer) == TaskSpec(
-        environment="sudoku",
-        environment_options={"size": 4, "blanks": 4, "notation": "grid"},
+        task="sudoku",
+        task_options={"size": 4, "blanks": 4, "notation": "grid"},
         history="current",
         instructions=False,
         max_turns=3,
@@ -122,8 +122,8 @@ def test_a_collaboration_is_trained_on_its_tasks(together: Callable[..., Path]) 
     assert trainer.method.collector.fanout == (4, 2)
     assert list(trainer.train_dataset) == list(relay(4).tasks("train", 8))
     assert played(trainer) == TaskSpec(
-        collaboration="relay",
-        collaboration_options={"size": 4, "speakers": 2},
+        task="relay",
+        task_options={"size": 4, "speakers": 2},
         sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
     )
 
@@ -139,25 +139,25 @@ def test_an_environment_is_trained_with_replays(recipe: Callable[..., Path]) -> 
     assert isinstance(trainer, ReplayLOOTrainer)
     assert (trainer.interaction.history, trainer.interaction.max_turns) == ("current", 2)
     saved = spec_of(trainer)
-    assert (saved.environment, saved.history, saved.max_turns) == ("sudoku", "current", 2)
+    assert (saved.task, saved.history, saved.max_turns) == ("sudoku", "current", 2)
 
 
 def test_what_a_collaboration_lacks_is_an_error_before_a_model_is_loaded(
     together: Callable[..., Path], tmp_path: Path, micro_policy: Path
 ) -> None:
     def refuses(complaint: str, **changed: Any) -> None:
-        path = together(collaboration="reasoner_actor", model_name_or_path=str(micro_policy), **changed)
+        path = together(task="reasoner_actor", model_name_or_path=str(micro_policy), **changed)
         with pytest.raises(ValueError, match=complaint):
             build_trainer(read_job(["--config", str(path)]))
 
-    refuses("needs the options scorer, got domain", collaboration_options={"domain": "math"})
+    refuses("needs the options scorer, got domain", task_options={"domain": "math"})
     options = {"domain": "math", "scorer": "operator:eq"}
-    refuses("needs a dataset of tasks, got none", collaboration_options=options)
+    refuses("needs a dataset of tasks, got none", task_options=options)
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1"}\n' * 8)
     dataset = str(tmp_path / "rows.jsonl")
-    refuses("got question without problem", collaboration_options=options, dataset_name=dataset)
+    refuses("got question without problem", task_options=options, dataset_name=dataset)
     unknown = {**options, "scorer": "no_such_module:score"}
-    refuses("must be importable", collaboration_options=unknown, dataset_name=dataset)
+    refuses("must be importable", task_options=unknown, dataset_name=dataset)
 
 
 @pytest.mark.parametrize("form", ["folder", "folder of splits", "jsonl", "parquet"])
@@ -244,7 +244,7 @@ def test_what_python_trains_the_command_line_evaluates(
     trainer.save_model()
     spec = TaskSpec.load(tmp_path)
     assert spec is not None
-    assert (spec.name, spec.options, spec.method) == ("relay", {"size": 4, "speakers": 2}, method.spec())
+    assert (spec.task, spec.task_options, spec.method) == ("relay", {"size": 4, "speakers": 2}, method.spec())
     assert spec.sampling == Sampling(max_new_tokens=12, temperature=0.5, top_p=1.0, top_k=3)
     code, _, err = command("evaluate", tmp_path, "--episodes", 2)
     assert code == 0, err
@@ -273,7 +273,7 @@ def test_a_resumed_run_refuses_another_collaboration(
     first = together(save_strategy="steps", save_steps=1)
     assert command("train", first).code == 0
     code, _, err = command(
-        "train", together(collaboration_options={"size": 5}, resume_from_checkpoint=True, save_strategy="steps")
+        "train", together(task_options={"size": 5}, resume_from_checkpoint=True, save_strategy="steps")
     )
     assert code == 1
-    assert "task.collaboration_options.size 5 in place of 4" in err
+    assert "task.task_options.size 5 in place of 4" in err

@@ -64,7 +64,7 @@ def test_a_model_learns_from_the_oracle_and_evaluation_and_training_go_on_from_i
     assert held_out[1] != held_out[0]
     spec = TaskSpec.load(warm)
     assert spec is not None
-    assert (spec.environment, spec.history, spec.sampling.max_new_tokens) == ("sudoku", "current", 12)
+    assert (spec.task, spec.history, spec.sampling.max_new_tokens) == ("sudoku", "current", 12)
     assert command("evaluate", warm, "--episodes", 2).code == 0
     trained = recipe(model_name_or_path=str(warm), max_steps=1)
     assert command("train", trained).code == 0

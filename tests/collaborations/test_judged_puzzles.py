@@ -102,8 +102,8 @@ def test_every_role_must_have_a_sampler(chat):
 
 def test_its_spec_has_its_options():
     assert GAME.spec() == {
-        "collaboration": "judged_puzzles",
-        "collaboration_options": {
+        "task": "judged_puzzles",
+        "task_options": {
             "path": None,
             "slots": 3,
             "values": 6,

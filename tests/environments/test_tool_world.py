@@ -289,7 +289,7 @@ def test_a_long_final_reply_is_scored():
 
 def test_reward_functions_are_part_of_the_spec():
     spec = EnvironmentInteraction(quiz(reward_funcs=exact)).spec()
-    assert spec["environment_options"]["reward_funcs"] in ([f"{__name__}:exact"], f"{__name__}:exact")
+    assert spec["task_options"]["reward_funcs"] in ([f"{__name__}:exact"], f"{__name__}:exact")
 
 
 class WithoutReward:

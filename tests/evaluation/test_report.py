@@ -81,7 +81,7 @@ def report() -> Report:
 )
 def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: float, part: str) -> None:
     comparison = Comparison(of="new", minus="old", metric="success", interval=interval((low + high) / 2, low, high))
-    assert part in comparison.verdict
+    assert part in comparison.conclusion
     assert comparison.excludes_zero == ("excludes" in part)
 
 

@@ -251,7 +251,7 @@ def test_the_card_of_a_warm_up_names_what_is_there(
 ) -> None:
     folder = warmed(micro_policy, tmp_path / "warm")
     if plays:
-        TaskSpec(environment="sudoku", environment_options={"size": 4}).save(folder)
+        TaskSpec(task="sudoku", task_options={"size": 4}).save(folder)
     publish_checkpoint(folder, f"me/warmed-{plays}", **published)
     card = (load_checkpoint(f"me/warmed-{plays}", **published).folder / "README.md").read_text()
     assert "None" not in card

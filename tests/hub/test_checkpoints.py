@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Path:
     torch.save({"state": {0: torch.ones(2)}}, checkpoint / "optimizer.pt")
     torch.save(None, checkpoint / "training_args.bin")
     (checkpoint / "trainer_state.json").write_text('{"global_step": 5}')
-    spec = TaskSpec(environment="sudoku", environment_options={"size": 4}, history="current")
+    spec = TaskSpec(task="sudoku", task_options={"size": 4}, history="current")
     spec.save(folder)
     spec.save(checkpoint)
     write_manifest(checkpoint, {"seed": 1})

@@ -38,7 +38,7 @@ def test_everything_is_published_by_command_and_loaded_again(
     policy = tmp_path / "policy"
     shutil.copytree(micro_policy, policy)
     sampling = Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
-    game: Any = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}, "history": "current"}
+    game: Any = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}, "history": "current"}
     TaskSpec(**game, instructions=False, sampling=sampling).save(policy)
     played = ["--episodes", "2", "--save-episodes", str(tmp_path / "episodes")]
     told("evaluate", str(policy), *played, "--output", str(policy / "evaluation.json"))

@@ -83,7 +83,7 @@ def test_every_episode_comes_back_equal_and_goes_on_from_any_decision(tmp_path: 
 
 def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
-    spec = TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 4})
+    spec = TaskSpec(task="sudoku", task_options={"size": 4, "blanks": 4})
     publish_tasks(spec, "me/sudoku-tasks", train=3, held_out=2, **where)
     publish_episodes(played(spec.build(), spelled), "me/sudoku-episodes", chat=spelled, traces=True, **where)
     tasks = load_tasks("me/sudoku-tasks", **where)
@@ -230,7 +230,7 @@ def cut_short(file: Path) -> None:
 
 def test_code_that_a_data_set_names_is_not_run(spelled: Chat, tmp_path: Path) -> None:
     save_episodes(tmp_path, played(built("collaboration:relay"), spelled))
-    edited(tmp_path, task={"collaboration": "os:system", "collaboration_options": {}})
+    edited(tmp_path, task={"task": "os:system", "task_options": {}})
     with pytest.raises(ValueError, match="importing a name runs its code"):
         load_episode_folder(tmp_path)
 
@@ -251,7 +251,7 @@ def test_tasks_that_could_not_be_loaded_are_not_published(
     rows: list[dict[str, Any]], told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=told):
-        write_tasks(tmp_path, TaskSpec(environment="sudoku"), {"train": rows}, "me/x")
+        write_tasks(tmp_path, TaskSpec(task="sudoku"), {"train": rows}, "me/x")
 
 
 def test_types_are_found_over_all_rows_and_splits() -> None:

@@ -337,7 +337,7 @@ def test_the_clients_of_others_are_kept_and_wrapped_once(hostile: Hostile) -> No
 def described(hub: Served) -> tuple[HfApi, dict[str, Any]]:
     """A dataset of tasks on a Hub, and what it says of itself."""
     where = {"endpoint": hub.url, "token": hub.token()}
-    spec = TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 4})
+    spec = TaskSpec(task="sudoku", task_options={"size": 4, "blanks": 4})
     publish_tasks(spec, "me/described", train=2, held_out=2, **where)
     found = fetch("me/described", repo_type="dataset", endpoint=hub.url, allow=["*.json"])
     return HfApi(**where), json.loads(found.files["hf_credit_dataset.json"].read_text())

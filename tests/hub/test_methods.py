@@ -324,7 +324,7 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         publish_tasks(spec, f"me/{name}-tasks", train=2, held_out=1, **where)
         publish_episodes(run.episodes, f"me/{name}-episodes", traces=True, **where)
         publish_metric(METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
-        if spec.environment is not None:
+        if spec.has_prompts():
             publish_environment(evaluated(run.trainer.interaction).spec(), f"me/{name}-environment", **where)
         expected[name] = {
             "tasks": {"train": 2, "test": 1},

@@ -276,7 +276,7 @@ publish({FILES!r}, "me/killed", repo_type="model", endpoint={where["endpoint"]!r
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..., Any]]:
     """How each kind of artifact is published, by its repository."""
     folder = tmp_path_factory.mktemp("artifacts")
-    spec = TaskSpec(environment="evidence", environment_options={})
+    spec = TaskSpec(task="evidence", task_options={})
     interaction = spec.build()
     starts = tuple(RolloutRequest[Any](task=row, seed=row["seed"]) for row in interaction.tasks("train", 2))
     script = interaction.scripted_player(0.5)

@@ -99,7 +99,7 @@ def board(
     from hf_credit_leaderboard.weights import template_digest
 
     folder = tmp_path_factory.mktemp("leaderboard")
-    spec = {"collaboration": "relay", "collaboration_options": {"size": 5}}
+    spec = {"task": "relay", "task_options": {"size": 5}}
     secret = SeasonSecret.new()
     season = Season(
         name="spring",
@@ -180,8 +180,8 @@ def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any
 
     folder = tmp_path_factory.mktemp("results")
     secret = SeasonSecret.new()
-    sudoku = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
-    relay = {"collaboration": "relay", "collaboration_options": {"size": 5}}
+    sudoku = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
+    relay = {"task": "relay", "task_options": {"size": 5}}
     season = Season(
         name="spring",
         benchmark=BENCHMARK,

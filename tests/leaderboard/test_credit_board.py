@@ -57,8 +57,8 @@ def test_only_the_librarys_methods_are_run() -> None:
 def test_a_method_is_measured_again_and_a_better_claim_is_refused(tmp_path: Path) -> None:
     policy = micro_relay(tmp_path / "policies" / "relay", quality=0.6, seed=0, size=3)
     spec = {
-        "collaboration": "relay",
-        "collaboration_options": {"size": 3},
+        "task": "relay",
+        "task_options": {"size": 3},
         "sampling": {"max_new_tokens": 2, "temperature": 1.0, "top_p": 1.0, "top_k": 0},
     }
     task = CreditTask(

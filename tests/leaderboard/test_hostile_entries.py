@@ -18,7 +18,7 @@ from hf_credit_leaderboard import playing
 from hf_credit_leaderboard.confined import Limits
 from hf_credit_leaderboard.entries import Checkpoint, Entry
 from hf_credit_leaderboard.records import SELF_REPORTED
-from hf_credit_leaderboard.service import Verdict
+from hf_credit_leaderboard.service import Ruling
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.submission import Submission, packed
 from local_hub.running import Served, serving
@@ -117,7 +117,7 @@ def test_ten_good_entries_are_listed_among_hostile_ones(
             raise AssertionError("whatever it is")
         return playing.answer(request)
 
-    found = {verdict.number: verdict for verdict in hosted.verifier(play=play, model_results=True).verdicts()}
+    found = {verdict.number: verdict for verdict in hosted.verifier(play=play, model_results=True).rulings()}
     listed = {account for account, number in numbers.items() if found[number].listed}
     assert listed == {account for account in numbers if account.startswith("good")}
     assert len(listed) == 10
@@ -126,7 +126,7 @@ def test_ten_good_entries_are_listed_among_hostile_ones(
     assert all("must hold no token" in reasons[one] for one in ("template", "named", TOKEN))
     assert "must stay open during its check" in reasons["closing"]
     assert "AssertionError: whatever it is" in reasons["raising"]
-    assert list(hosted.verifier().verdicts()) == []
+    assert list(hosted.verifier().rulings()) == []
 
 
 def test_what_was_merged_and_cannot_be_published_has_a_reason_and_ends_no_later_start(
@@ -142,14 +142,14 @@ def test_what_was_merged_and_cannot_be_published_has_a_reason_and_ends_no_later_
     hosted.verifier().api.create_commit(RESULTS, operations, commit_message="Add", repo_type="dataset")
     good = packed(*hosted.entry("good"))
     number = sent_by(hosted, hub, "honest", good)
-    finished, listed = hosted.verifier().verdicts()
+    finished, listed = hosted.verifier().rulings()
     assert (finished.entry, finished.number) == (merged.id, 0)
     assert "refused when it was verified: a file must hold no token" in finished.reason
     assert (listed.number, listed.listed) == (number, True)
     results = hosted.verifier().results()
     assert {row.id: row.badge for row in results.rows} == {merged.id: SELF_REPORTED, good.id: "verified"}
     assert len(results.problems) == 2
-    assert list(hosted.verifier().verdicts()) == []
+    assert list(hosted.verifier().rulings()) == []
 
 
 def test_cells_of_others_that_are_gone_hide_no_entry(board: Board, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_accounts_take_turns_whoever_sent_how_many(world: tuple[World, Serve
     honest = [incomplete("honest", place) for place in range(2)]
     verifier, late = hosted.verifier(), list[int]()
     order = []
-    for verdict in verifier.verdicts():
+    for verdict in verifier.rulings():
         order.append(verdict.number)
         if not late:  # sent while the first is judged
             late.append(incomplete("late", 0))
@@ -190,10 +190,10 @@ def test_an_account_lists_so_many_entries_on_a_board_and_of_the_same_weights_one
         hosted = world_on(hub, dataclasses.replace(board, season=season), tmp_path / "cache")
         entry, episodes = hosted.entry("good")
 
-        def judged(account: str, name: str) -> Verdict:
+        def judged(account: str, name: str) -> Ruling:
             played = [dataclasses.replace(one, error=name) for one in episodes]
             number = sent_by(hosted, hub, account, packed(dataclasses.replace(entry, name=name), played))
-            (verdict,) = hosted.verifier().verdicts()
+            (verdict,) = hosted.verifier().rulings()
             assert verdict.number == number
             return verdict
 
@@ -223,7 +223,7 @@ def test_trouble_of_the_hub_with_one_pull_request_leaves_it_open_and_judges_the_
         return tree("0" * 40 if commit == verifier._repo.head(f"refs/pr/{numbers[0]}") else commit)
 
     verifier._repo.tree = broken  # type: ignore[method-assign]
-    left, judged = verifier.verdicts()
+    left, judged = verifier.rulings()
     assert (left.number, left.listed) == (numbers[0], False)
     assert left.reason.startswith("It stays as it is: ")
     assert hosted.discussion(numbers[0]).status == "open"

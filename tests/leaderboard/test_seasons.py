@@ -25,7 +25,7 @@ from hf_credit_leaderboard.seasons import (
     starts_of,
 )
 
-SUDOKU = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
+SUDOKU = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
 SALT = "00" * 32
 
 
@@ -138,7 +138,7 @@ def test_a_credit_boards_policy_is_a_name() -> None:
 
 
 def test_a_board_cannot_name_code_of_others() -> None:
-    task = SeasonTask(name="mine", spec={"environment": "os:system"})
+    task = SeasonTask(name="mine", spec={"task": "os:system"})
     with pytest.raises(ValueError, match="cannot choose it"):
         task.task().build()
 

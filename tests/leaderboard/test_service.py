@@ -1,4 +1,4 @@
-"""Submission and verification against a Hub, and what comes of forged entries: each its verdict and its reason."""
+"""Submission and verification against a Hub, and what comes of forged entries: each its ruling and its reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from hf_credit_leaderboard.opening import close_season
 from hf_credit_leaderboard.records import VERIFIED
 from hf_credit_leaderboard.results import read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, starts_of
-from hf_credit_leaderboard.service import Verdict, Verifier
+from hf_credit_leaderboard.service import Ruling, Verifier
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.submission import Submission, make_submission, packed, propose
 from local_hub.running import Served, serving
@@ -68,7 +68,7 @@ class World:
         assert made.pull_request is not None
         return int(made.pull_request.rpartition("/")[2])
 
-    def sent(self, entry: Entry, episodes: list[Any]) -> Verdict:
+    def sent(self, entry: Entry, episodes: list[Any]) -> Ruling:
         return self.verifier().handle(self.send(packed(entry, episodes)))
 
     def opened(self, text: bytes, replies: bytes, name: str | None = None) -> int:
@@ -93,7 +93,7 @@ class Sent:
 
     submission: Submission
     numbers: tuple[int, int]
-    verdicts: list[Verdict]
+    verdicts: list[Ruling]
 
 
 def publish_run(hub: Hub, folder: Path, repo: str) -> str:
@@ -128,13 +128,13 @@ def well_taught(world: World) -> Sent:
     submission = make_submission(world.hub, BENCHMARK, "relay", ["me/good"], name="well taught", device="cpu")
     number = world.send(submission)
     second = world.opened(*(bytes(content) for content in submission.files.values()))  # type: ignore[arg-type]
-    return Sent(submission=submission, numbers=(number, second), verdicts=list(world.verifier().verdicts()))
+    return Sent(submission=submission, numbers=(number, second), verdicts=list(world.verifier().rulings()))
 
 
 def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: World, well_taught: Sent) -> None:
     submission, (number, second) = well_taught.submission, well_taught.numbers
-    verdict, again = well_taught.verdicts
-    assert (verdict.number, verdict.entry, verdict.listed) == (number, submission.id, True)
+    ruling, again = well_taught.verdicts
+    assert (ruling.number, ruling.entry, ruling.listed) == (number, submission.id, True)
     folder = world.hub.get(RESULTS, "dataset").folder
     row = read_results(folder, world.board.season).row(submission.id)
     assert (row.badge, row.entry.name) == (VERIFIED, "well taught")
@@ -145,24 +145,24 @@ def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: Worl
     assert (Path(folder) / "rankings.parquet").is_file()
     assert (again.number, again.listed) == (second, False)
     assert "listed twice" in again.reason
-    assert list(world.verifier().verdicts()) == []
+    assert list(world.verifier().rulings()) == []
 
 
 def test_the_same_results_under_another_name_are_refused(world: World, well_taught: Sent) -> None:
     entry = world.verifier().results().row(well_taught.submission.id).entry
     _, episodes = world.entry("good")
-    verdict = world.sent(dataclasses.replace(entry, name="mine"), episodes)
-    assert not verdict.listed
-    assert "under another name" in verdict.reason
+    ruling = world.sent(dataclasses.replace(entry, name="mine"), episodes)
+    assert not ruling.listed
+    assert "under another name" in ruling.reason
 
 
 def test_a_checkpoint_copied_by_another_account_is_linked_to_the_first(world: World, well_taught: Sent) -> None:
     entry, episodes = world.entry("good", name="a copy")
     commit = publish_run(world.hub, world.board.policies[commit_of("copy")], "you/copy")
     copied = dataclasses.replace(entry, checkpoints=(Checkpoint(repo="you/copy", commit=commit, seed=3),))
-    verdict = world.sent(copied, episodes)
-    assert verdict.listed
-    assert "listed first" in verdict.reason
+    ruling = world.sent(copied, episodes)
+    assert ruling.listed
+    assert "listed first" in ruling.reason
     results = world.verifier().results()
     copies = [row for row in results.rows if row.record and row.record.copy_of]
     assert [row.entry.name for row in copies] == ["a copy"]
@@ -186,8 +186,8 @@ def test_an_entry_with_one_more_seed_of_ones_own_takes_the_rank_of_the_earlier_o
         for one in world.entry(name)[1]
     ]
     submission = packed(entry, played)
-    verdict = world.verifier().handle(world.send(submission))
-    assert f"same account's entry {well_taught.submission.id}, and is ranked in its place" in verdict.reason
+    ruling = world.verifier().handle(world.send(submission))
+    assert f"same account's entry {well_taught.submission.id}, and is ranked in its place" in ruling.reason
     ranked = {one.entry for one in world.verifier().results().ranks("relay")}
     assert (submission.id in ranked, well_taught.submission.id in ranked) == (True, False)
 
@@ -198,9 +198,9 @@ def refused(world: World, entry: Entry, episodes: list[Any], reason: str) -> Non
 
 def closed(world: World, number: int, reason: str) -> None:
     """A pull request is closed, lists nothing, and says why."""
-    verdict = world.verifier().handle(number)
-    assert not verdict.listed
-    assert reason in verdict.reason
+    ruling = world.verifier().handle(number)
+    assert not ruling.listed
+    assert reason in ruling.reason
     found = world.discussion(number)
     assert found.status == "closed"
     assert any(reason in getattr(event, "content", "") for event in found.events)
@@ -365,8 +365,8 @@ def test_an_entry_under_another_digest_is_refused(world: World) -> None:
 def test_what_was_found_is_proposed_to_the_model_in_the_hubs_own_form(world: World) -> None:
     entry, episodes = world.entry("poor", name="told to its model")
     submission = packed(entry, episodes)
-    verdict = world.verifier(model_results=True).handle(world.send(submission))
-    assert verdict.listed
+    ruling = world.verifier(model_results=True).handle(world.send(submission))
+    assert ruling.listed
     record = world.verifier().results().row(submission.id).record
     api = world.verifier().api
     (request,) = api.get_repo_discussions("me/poor", discussion_type="pull_request")
@@ -424,10 +424,10 @@ def test_a_verifier_that_was_killed_before_its_record_takes_it_up_once(world: Wo
     submission = packed(*world.entry("other", name="taken up"))
     number = world.send(submission)
     world.verifier().api.merge_pull_request(RESULTS, number, repo_type="dataset")
-    (verdict,) = world.verifier().verdicts()
-    assert (verdict.number, verdict.entry) == (0, submission.id)
+    (ruling,) = world.verifier().rulings()
+    assert (ruling.number, ruling.entry) == (0, submission.id)
     assert world.verifier().results().row(submission.id).badge == VERIFIED
-    assert list(world.verifier().verdicts()) == []
+    assert list(world.verifier().rulings()) == []
 
 
 def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(board: Board, tmp_path: Path) -> None:

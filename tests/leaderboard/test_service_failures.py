@@ -16,7 +16,7 @@ from hf_credit_leaderboard.confined import Limits
 from hf_credit_leaderboard.entries import Checkpoint, PlayedEpisode
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED
 from hf_credit_leaderboard.seasons import CreditTask
-from hf_credit_leaderboard.service import Verdict
+from hf_credit_leaderboard.service import Ruling
 from hf_credit_leaderboard.submission import Submission, packed
 from local_hub.running import Served, serving
 
@@ -55,16 +55,16 @@ def credit_of(world: World, options: dict[str, Any]) -> Submission:
     return packed(dataclasses.replace(entry, method={"name": "rloo", "options": options}), claimed)
 
 
-def refused_and_listed(world: World, closed: list[int], policy: str, **options: Any) -> list[Verdict]:
+def refused_and_listed(world: World, closed: list[int], policy: str, **options: Any) -> list[Ruling]:
     """The verdicts on requests that are closed, after a run in which a policy's behind them was verified."""
     honest = packed(*world.entry(policy))
     number = world.send(honest)
-    *refused, listed = world.verifier(**options).verdicts()
+    *refused, listed = world.verifier(**options).rulings()
     assert [(one.number, one.listed) for one in refused] == [(one, False) for one in closed]
     assert {world.discussion(one).status for one in closed} == {"closed"}
     assert (listed.number, listed.listed) == (number, True)
     assert world.verifier().results().row(honest.id).badge == VERIFIED
-    assert list(world.verifier().verdicts()) == []
+    assert list(world.verifier().rulings()) == []
     return refused
 
 
@@ -102,10 +102,10 @@ def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
 def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> None:
     submission = copied(world)
     world.verifier().api.merge_pull_request(RESULTS, world.send(submission), repo_type="dataset")
-    (verdict,) = world.verifier(play=lambda *asked: {}).verdicts()
+    (verdict,) = world.verifier(play=lambda *asked: {}).rulings()
     assert verdict.reason.startswith("Merged, and refused when it was verified: the check of an entry must not fail")
     assert world.verifier().results().row(submission.id).badge == "self-reported"
-    assert list(world.verifier().verdicts()) == []
+    assert list(world.verifier().rulings()) == []
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only_and_not_downloaded(

@@ -37,7 +37,7 @@ def test_the_page_of_a_season_is_published_with_the_name_of_its_benchmark(
 
     assert ended("me/benchmark", "me/board", "--dry-run") == 1
     assert "there is no such repository" in capsys.readouterr().err
-    task = SeasonTask(name="sudoku", spec={"environment": "sudoku", "environment_options": {"size": 4}}, public=2)
+    task = SeasonTask(name="sudoku", spec={"task": "sudoku", "task_options": {"size": 4}}, public=2)
     there = Hub(endpoint=hub.url, token=token)
     open_season(there, "first", "me/benchmark", "me/results", SeasonSecret.new(), [task])
     api = HfApi(endpoint=hub.url, token=token)

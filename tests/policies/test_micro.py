@@ -266,7 +266,7 @@ def test_the_card_of_a_collaboration_describes_the_folder(relay_policy):
     card = (relay_policy / "README.md").read_text(encoding="utf-8")
     assert "tags: [hf-credit, micro-policy, relay]" in card
     assert "# A micro policy for `relay`" in card
-    assert '{"collaboration": "relay", "collaboration_options": {"size": 2, "speakers": 2}}' in card
+    assert '{"task": "relay", "task_options": {"size": 2, "speakers": 2}}' in card
     assert "roles: reasoner, actor" in card
     assert '"quality": 1.0' in card
 

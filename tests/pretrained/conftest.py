@@ -49,8 +49,8 @@ def recipe(tmp_path: Path, chat_model: Path) -> Callable[..., Path]:
     def write(**changed: object) -> Path:
         values = {
             "method": "verifiable_process",
-            "environment": "sudoku",
-            "environment_options": {"size": 4, "blanks": 2},
+            "task": "sudoku",
+            "task_options": {"size": 4, "blanks": 2},
             "model_name_or_path": str(chat_model),
             "output_dir": "run",
             "history": "current",

@@ -22,16 +22,16 @@ from hf_credit.rollouts.capabilities import (
     Auditable,
     Batched,
     Capability,
+    ContextStyle,
+    Costs,
     Enumerable,
     Interruptible,
-    Learned,
-    Metered,
     Oracled,
     Removable,
     Replayable,
     Scripted,
-    Shown,
     TaskSource,
+    TrainedRoles,
     evaluated,
     fingerprint,
     require_replayable,
@@ -74,12 +74,12 @@ def test_an_interaction_has_few_members() -> None:
 
 
 def test_capabilities_have_defaults() -> None:
-    assert Shown(PLAIN).history == "append"
-    assert (Learned(PLAIN).untrained, Learned(PLAIN).trained("42")) == ((), True)
+    assert ContextStyle(PLAIN).history == "append"
+    assert (TrainedRoles(PLAIN).untrained, TrainedRoles(PLAIN).trained("42")) == ((), True)
     assert Batched(PLAIN).most_live is None
     first, second = Batched(PLAIN).advance_many(["", ""], [["42"], ["boom"]])
     assert (first, type(second)) == ("42", RuntimeError)
-    assert (Metered(PLAIN).scores("42"), Metered(PLAIN).costs()) == (1, {})
+    assert (Costs(PLAIN).scores("42"), Costs(PLAIN).costs()) == (1, {})
     asked = Interruptible(PLAIN)
     assert (asked.asks_for_answers, asked.answer_prompt(""), asked.force_answer("")) == (False, None, "")
     assert asked.bootstrap_requests("") == ()
@@ -147,8 +147,8 @@ def test_an_interaction_has_a_capability_by_defining_some_of_its_members() -> No
             return [{"split": split}] * size
 
     team = Team()
-    assert Learned(team).untrained == ("judge",)
-    assert Learned(team).trained("")
+    assert TrainedRoles(team).untrained == ("judge",)
+    assert TrainedRoles(team).trained("")
     assert TaskSource(team).tasks("train", 2) == [{"split": "train"}] * 2
     assert not TaskSource(team).seeded
 
@@ -158,7 +158,7 @@ def test_an_environment_has_most_capabilities() -> None:
     state = game.start({"seed": 1}, 1)
     assert Acting(game).action_of(state, "<action>fill 1 1 2</action>") == (state.world, "fill 1 1 2")
     assert Oracled(game).check_oracle(None) is not None
-    assert Shown(game).history == "current"
+    assert ContextStyle(game).history == "current"
     assert TaskSource(game).seeded
     with pytest.raises(ValueError, match="column"):
         TaskSource(game).require_columns([])

@@ -24,8 +24,8 @@ NAMES = st.text(max_size=5).filter(lambda name: not is_secret_name(name))  # sec
 OPTIONS = st.dictionaries(NAMES, st.integers() | st.text(max_size=5) | st.booleans())
 GAMES = st.builds(
     TaskSpec,
-    environment=st.sampled_from(sorted(ENVIRONMENTS)),
-    environment_options=OPTIONS,
+    task=st.sampled_from(sorted(ENVIRONMENTS)),
+    task_options=OPTIONS,
     history=st.sampled_from(["append", "current"]),
     instructions=st.booleans(),
     max_turns=st.none() | st.integers(1, 99),
@@ -35,7 +35,7 @@ GAMES = st.builds(
     ),
 )
 
-TOGETHER = st.builds(TaskSpec, collaboration=st.sampled_from(sorted(COLLABORATIONS)), collaboration_options=OPTIONS)
+TOGETHER = st.builds(TaskSpec, task=st.sampled_from(sorted(COLLABORATIONS)), task_options=OPTIONS)
 
 
 @given(GAMES | TOGETHER)
@@ -44,7 +44,7 @@ def test_a_spec_survives_json(spec: TaskSpec) -> None:
 
 
 def test_a_saved_spec_is_found_beside_the_model(tmp_path: Path) -> None:
-    spec = TaskSpec(environment="sudoku", environment_options={"size": 4}, sampling=Sampling(top_k=3))
+    spec = TaskSpec(task="sudoku", task_options={"size": 4}, sampling=Sampling(top_k=3))
     spec.save(tmp_path)
     assert TaskSpec.load(tmp_path) == spec
 
@@ -58,22 +58,22 @@ def test_a_model_that_is_on_no_reachable_hub_has_no_spec() -> None:
 
 
 def test_a_spec_says_where_it_shows_a_task_otherwise_than_the_policy_knows() -> None:
-    known = TaskSpec(environment="sudoku", history="current", instructions=False)
+    known = TaskSpec(task="sudoku", history="current", instructions=False)
     assert known.shown_unlike(None, "runs/base") is None
-    assert TaskSpec(environment="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
-    assert TaskSpec(environment="sudoku").shown_unlike(known, "runs/base") == (
+    assert TaskSpec(task="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
+    assert TaskSpec(task="sudoku").shown_unlike(known, "runs/base") == (
         "the policy 'runs/base' was trained on other prompts: history='append', not 'current', "
         "instructions=True, not False; use its settings, or expect poor replies."
     )
-    thinking = TaskSpec(collaboration="relay", chat_template_kwargs={"enable_thinking": True})
+    thinking = TaskSpec(task="relay", chat_template_kwargs={"enable_thinking": True})
     assert "chat_template_kwargs={'enable_thinking': True}" in str(thinking.shown_unlike(known, "m"))
-    assert TaskSpec(collaboration="relay").shown_unlike(known, "m") is None
+    assert TaskSpec(task="relay").shown_unlike(known, "m") is None
 
 
 def test_a_spec_becomes_the_game_it_describes() -> None:
     spec = TaskSpec(
-        environment="sudoku",
-        environment_options={"size": 6, "blanks": 9},
+        task="sudoku",
+        task_options={"size": 6, "blanks": 9},
         history="current",
         instructions=False,
         max_turns=3,
@@ -84,34 +84,31 @@ def test_a_spec_becomes_the_game_it_describes() -> None:
 
 
 def test_a_spec_becomes_the_collaboration_it_describes() -> None:
-    together = TaskSpec(collaboration="relay", collaboration_options={"size": 4}).build()
+    together = TaskSpec(task="relay", task_options={"size": 4}).build()
     assert isinstance(together, Collaboration)
     assert together.roles["actor"] == "answer mod 4"
 
 
 def test_a_task_is_found_by_its_name_whatever_it_is() -> None:
     assert not ENVIRONMENTS.keys() & COLLABORATIONS.keys()
-    assert TaskSpec.of_name("sudoku", {"size": 4}) == TaskSpec(environment="sudoku", environment_options={"size": 4})
-    assert TaskSpec.of_name("relay", {"size": 4}) == TaskSpec(collaboration="relay", collaboration_options={"size": 4})
-    with pytest.raises(
-        ValueError,
-        match=r"of the environments .*minesweeper, .* collaborations agent, .*voting, or .* got 'go'",
-    ):
+    assert TaskSpec.of_name("sudoku", {"size": 4}) == TaskSpec(task="sudoku", task_options={"size": 4})
+    assert TaskSpec.of_name("relay", {"size": 4}) == TaskSpec(task="relay", task_options={"size": 4})
+    with pytest.raises(ValueError, match=r"task must be one of agent, .*minesweeper, .*voting, or .* got 'go'"):
         TaskSpec.of_name("go")
 
 
 def test_another_task_is_shown_and_sampled_alike_as_far_as_it_can_be() -> None:
     sampling = Sampling(top_k=3)
-    game = TaskSpec(environment="sudoku", history="current", instructions=False, sampling=sampling)
-    assert game.on("relay", {}) == TaskSpec(collaboration="relay", sampling=sampling)
+    game = TaskSpec(task="sudoku", history="current", instructions=False, sampling=sampling)
+    assert game.on("relay", {}) == TaskSpec(task="relay", sampling=sampling)
     assert game.on("minesweeper", {"rows": 4}).history == "current"
-    assert game.with_options({"size": 4}).environment_options == {"size": 4}
+    assert game.with_options({"size": 4}).task_options == {"size": 4}
 
 
 def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_is_asked_for() -> None:
-    assert TaskSpec(collaboration="relay").complete().options == {"size": 10, "speakers": 2}
+    assert TaskSpec(task="relay").complete().task_options == {"size": 10, "speakers": 2}
     named = {"domain": "math", "scorer": "operator:eq"}
-    assert TaskSpec.of_name("reasoner_actor", named).complete().options == {**named, "column": "problem"}
+    assert TaskSpec.of_name("reasoner_actor", named).complete().task_options == {**named, "column": "problem"}
     with pytest.raises(ValueError, match="'reasoner_actor' needs the options scorer, got domain; add them"):
         TaskSpec.of_name("reasoner_actor", {"domain": "math"}).build()
 
@@ -119,30 +116,28 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('{"history": "append"}', "a task is an environment or a collaboration, got neither"),
-        ('{"environment": "sudoku", "collaboration": "relay"}', "got 'sudoku' and 'relay'; name one of them"),
-        ('{"environment": "sudoku", "collaboration_options": {"size": 4}}', "collaboration_options need a collab"),
-        ('{"collaboration": "relay", "environment_options": {"size": 4}}', "environment_options need an environment"),
-        ('{"collaboration": "relay", "history": "current"}', "history, instructions and max_turns need an env"),
-        ('{"environment": "sudoku", "colour": 1}', "got 'colour'"),
-        ('{"environment": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
+        ('{"history": "append"}', "got 'task' wrong; add it"),
+        ('{"task": ""}', "a task must be named, got none; set task"),
+        ('{"environment": "sudoku", "collaboration": "relay"}', "task must be given once, got 'sudoku' beside coll"),
+        ('{"task": "sudoku", "colour": 1}', "got 'colour'"),
+        ('{"task": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
         (
-            '{"environment": "sudoku", "max_turns": "9"}',
+            '{"task": "sudoku", "max_turns": "9"}',
             "max_turns of a task's spec must be a whole number, got '9'",
         ),
-        ('{"environment": "sudoku", "max_turns": 0}', "max_turns of a task's spec must be at least 1, got 0"),
-        ('{"environment": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a text, got 3"),
-        ('{"environment": "sudoku", "method": {}}', "method of a task's spec must have the fields name, options"),
-        ('{"environment": "sudoku", "method": {"name": "grpo"}}', "fields name, options, got 'options' wrong; add it"),
+        ('{"task": "sudoku", "max_turns": 0}', "max_turns of a task's spec must be at least 1, got 0"),
+        ('{"task": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a text, got 3"),
+        ('{"task": "sudoku", "method": {}}', "method of a task's spec must have the fields name, options"),
+        ('{"task": "sudoku", "method": {"name": "grpo"}}', "fields name, options, got 'options' wrong; add it"),
         (
-            '{"environment": "sudoku", "method": {"name": 3, "options": {}}}',
+            '{"task": "sudoku", "method": {"name": 3, "options": {}}}',
             "method.name of a task's spec must be a",
         ),
         (
-            '{"environment": "sudoku", "method": {"name": "grpo", "options": []}}',
+            '{"task": "sudoku", "method": {"name": "grpo", "options": []}}',
             "method.options of a task's spec must be",
         ),
-        ('{"environment": "sudoku", "sampling": {"max_new_tokens": 1000000000000}}', "from 1 to 16777216, got 10000"),
+        ('{"task": "sudoku", "sampling": {"max_new_tokens": 1000000000000}}', "from 1 to 16777216, got 10000"),
         ("{", "must be JSON"),
     ],
 )
@@ -186,7 +181,7 @@ INTERACTIONS: dict[str, Any] = {
     "relay": lambda: relay(4),
     "made": lambda: make_together("reasoner_actor", domain="math", scorer="operator:eq"),
     "by hand": by_hand,
-    "from a recipe": lambda: make_together("graph", **by_hand().spec()["collaboration_options"]),
+    "from a recipe": lambda: make_together("graph", **by_hand().spec()["task_options"]),
 }
 
 
@@ -204,8 +199,8 @@ def test_an_interaction_is_built_again_from_what_it_says_of_itself(name: str) ->
 def test_every_option_is_said_those_too_that_follow_from_others() -> None:
     said = EnvironmentInteraction(make("sudoku", size=4)).spec()
     assert said == {
-        "environment": "sudoku",
-        "environment_options": {"size": 4, "blanks": 8, "notation": "grid"},
+        "task": "sudoku",
+        "task_options": {"size": 4, "blanks": 8, "notation": "grid"},
         "history": "append",
         "instructions": True,
         "max_turns": None,
@@ -259,7 +254,7 @@ class Walk(Interaction[int]):
 
 class SaysItself(Walk):
     def spec(self) -> dict[str, Any]:
-        return {"collaboration": "relay", "collaboration_options": {"size": 4}}
+        return {"task": "relay", "task_options": {"size": 4}}
 
 
 def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> None:
@@ -267,7 +262,7 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
         Walk().spec()
     assert list(fingerprint(Walk())) == ["interaction"]
     made = remembers_its_call("somewhere:walk")(lambda steps=3: Walk())(steps=2)
-    assert made.spec() == {"collaboration": "somewhere:walk", "collaboration_options": {"steps": 2}}
+    assert made.spec() == {"task": "somewhere:walk", "task_options": {"steps": 2}}
     assert TaskSpec.of(SaysItself()).build().max_replies == 2
 
 
@@ -290,13 +285,13 @@ def test_replies_cannot_be_drawn_in_ways_that_do_not_exist(changed: dict[str, An
     (option,) = changed
     rule = message.replace(option, f"sampling.{option} of a task's spec", 1)
     with pytest.raises(ValueError, match=f"^{rule}"):
-        TaskSpec.from_dict({"environment": "sudoku", "sampling": changed})
+        TaskSpec.from_dict({"task": "sudoku", "sampling": changed})
 
 
 def test_a_file_means_what_it_meant_when_it_was_written() -> None:
     of_a_thinking_model = Sampling(max_new_tokens=4096, temperature=0.6, top_p=0.95, top_k=20)
-    assert TaskSpec.from_dict({"environment": "sudoku"}).sampling == of_a_thinking_model
-    partly = TaskSpec.from_dict({"environment": "sudoku", "sampling": {"temperature": 1.0, "top_k": 0}})
+    assert TaskSpec.from_dict({"task": "sudoku"}).sampling == of_a_thinking_model
+    partly = TaskSpec.from_dict({"task": "sudoku", "sampling": {"temperature": 1.0, "top_k": 0}})
     assert partly.sampling == Sampling(max_new_tokens=4096, top_p=0.95)
     assert (
         TaskSpec.of_name("sudoku").sampling
@@ -331,7 +326,7 @@ def test_it_may_name_the_scorers_of_this_library(tmp_path: Path) -> None:
 
 
 def test_no_file_says_of_itself_that_it_is_trusted(tmp_path: Path) -> None:
-    values = TaskSpec(environment="sudoku").to_dict()
+    values = TaskSpec(task="sudoku").to_dict()
     (tmp_path / TASK_FILE).write_text(json.dumps({**values, "trusted": True}))
     with pytest.raises(ValueError, match="got 'trusted'; remove it"):
         TaskSpec.load(tmp_path)
@@ -343,18 +338,18 @@ def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_i
     loop = [{"source": "e", "target": "e", "times": 1, "until": "builtins:bool"}]
     looped = {**together, "loops": loop}
     for values, named in (
-        ({"environment": "os:system"}, "'os:system'"),
+        ({"task": "os:system"}, "'os:system'"),
         ({"collaboration": "os:system"}, "'os:system'"),
-        ({"collaboration": "graph", "collaboration_options": together}, "'builtins:str'"),
+        ({"task": "graph", "task_options": together}, "'builtins:str'"),
         (
-            {"collaboration": "graph", "collaboration_options": looped},
+            {"task": "graph", "task_options": looped},
             "'builtins:bool', 'builtins:str'",
         ),
     ):
         (tmp_path / TASK_FILE).write_text(json.dumps(values))
         found = TaskSpec.load(tmp_path)
         assert found is not None
-        for one in (found, found.with_options({"scorer": OWN_CODE[0]}) if found.collaboration else found):
+        for one in (found, found.with_options({"scorer": OWN_CODE[0]}) if found.task == "graph" else found):
             with pytest.raises(ValueError, match=f"cannot choose it, got {named}"):
                 one.build()
     typed = found.with_options({"sanitise": "builtins:str", "loops": loop})
@@ -395,14 +390,14 @@ def test_a_world_that_gymnasium_has_is_made_without_asking() -> None:
     pytest.importorskip("gymnasium")
     lake = {"id": "FrozenLake-v1", "actions": ["left", "down", "right", "up"]}
     beside = dataclasses.replace(TaskSpec.of_name("gymnasium", lake), trusted=False)
-    assert beside.build().spec()["environment_options"]["id"] == "FrozenLake-v1"
+    assert beside.build().spec()["task_options"]["id"] == "FrozenLake-v1"
 
 
 def test_a_path_that_the_user_typed_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "puzzles.json"
     path.write_text(json.dumps([{"surface": f"{place}?", "bottom": "It was."} for place in range(5)]))
     beside = dataclasses.replace(TaskSpec.of_name("situation_puzzles", {"path": "elsewhere"}), trusted=False)
-    assert beside.with_options({"path": str(path)}).build().spec()["environment_options"]["path"] == str(path)
+    assert beside.with_options({"path": str(path)}).build().spec()["task_options"]["path"] == str(path)
     beside.on("judged_puzzles", {"path": str(path)}).build()
     dataclasses.replace(TaskSpec.of_name("situation_puzzles"), trusted=False).build()
 
@@ -428,14 +423,14 @@ def test_what_does_not_look_like_code_is_never_imported(
 
 
 def test_a_method_that_a_file_names_needs_consent(tmp_path: Path) -> None:
-    spec = TaskSpec(environment="sudoku", method={"name": "os:system", "options": {"command": "true"}})
+    spec = TaskSpec(task="sudoku", method={"name": "os:system", "options": {"command": "true"}})
     spec.save(tmp_path)
     found = TaskSpec.load(tmp_path)
     assert found is not None
     for one in (found, found.on("tic_tac_toe", {})):
         with pytest.raises(ValueError, match="cannot choose it, got 'os:system'"):
             one.build_method()
-    own = TaskSpec(environment="sudoku", method={"name": "magrpo", "options": {"group_size": 3}})
+    own = TaskSpec(task="sudoku", method={"name": "magrpo", "options": {"group_size": 3}})
     method = dataclasses.replace(own, trusted=False).build_method()
     assert method is not None
     assert method.spec() == own.method

@@ -375,7 +375,7 @@ class AnyDigit:
         ({"max_steps": 3}, "max_steps 3 in place of 2"),
         ({"tasks": 24}, "tasks 24 in place of 16"),
         ({"seed": 1}, "seed 1 in place of 42"),
-        ({"blanks": 5}, r"task\.environment_options\.blanks 5 in place of 4"),
+        ({"blanks": 5}, r"task\.task_options\.blanks 5 in place of 4"),
         (
             {"trainer_kwargs": {"oracle": AnyDigit()}},
             r"method\.collector\.oracle\.is '.*AnyDigit' in place of '.*SudokuConstraintsOracle'",

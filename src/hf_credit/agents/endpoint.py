@@ -85,7 +85,7 @@ class Call:
         """Replies; safe in any thread, and without effect if the call has a reply or its caller has ended.
 
         Args:
-            record: of the reply, as in `hf_credit.agents.states.Answered`; `None` if the run ends without.
+            record: of the reply, as in `hf_credit.agents.states.AnsweredCall`; `None` if the run ends without.
             place: of the reply in the run, for ids.
         """
         with suppress(InvalidStateError):

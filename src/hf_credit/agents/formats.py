@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.agents.white_lists import RefusedCallError
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.safe_io import parse_json
 

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import logging
+import shlex
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from hf_credit.agents.check import check
 from hf_credit.agents.formats import fits
 from hf_credit.agents.program import DEFAULT_ROLE, Settings
 from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
-from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
+from hf_credit.agents.states import AgentState, AnsweredCall, Waiting, asking, with_replies
 from hf_credit.boundary import encodable, read
 from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
@@ -28,7 +29,7 @@ from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
 from hf_credit.safe_io import parse_json
-from hf_credit.trust import importable
+from hf_credit.trust import importable, is_code
 from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     Args:
         agent: a program, preferably decorated by `hf_credit.agents.agent`; or its `"module:name"`, which is imported
-            in the process that runs it and must be code that you trust; or the words of a command, such as
+            in the process that runs it and must be code that you trust; or a command, such as `"node agent.js"` or
             `["node", "agent.js"]`, which gets the task as JSON on its standard input and prints its result.
         sessions: the most live runs, which is the most concurrent episodes.
         **settings: attributes of `hf_credit.agents.program.Settings` that override the program's own.
@@ -105,7 +106,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def spec(self) -> dict[str, Any]:
         options = {"agent": self.agent, "sessions": self.sessions, **plain(self._changed)}
-        return {"collaboration": "agent", "collaboration_options": options}
+        return {"task": "agent", "task_options": options}
 
     @functools.cached_property
     def settings(self) -> Settings:
@@ -169,7 +170,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def advance(self, state: AgentState, replies: Sequence[str]) -> AgentState:
         answered = tuple(
-            Answered(call=one.call, reply=written(_recorded(json.loads(one.asked), reply)))
+            AnsweredCall(call=one.call, reply=written(_recorded(json.loads(one.asked), reply)))
             for one, reply in zip(state.waiting, replies, strict=True)
         )
         after = self._stepped(state, answered)
@@ -197,7 +198,7 @@ class AgentInteraction(Interaction[AgentState]):
     def too_long(self, state: AgentState, tokens: Mapping[str, int], most: int) -> AgentState:
         """Returns the state after these calls got the error of a context that is too long."""
         refused = tuple(
-            Answered(call=one.call, reply=written({"too_long": [tokens[one.event], most]}))
+            AnsweredCall(call=one.call, reply=written({"too_long": [tokens[one.event], most]}))
             for one in state.waiting
             if one.event in tokens
         )
@@ -262,7 +263,7 @@ class AgentInteraction(Interaction[AgentState]):
         they are the same calls. Returns the state after these."""
         if role not in self.removable:
             raise cannot_leave_out(self, role)
-        recorded: dict[str, list[Answered]] = {}
+        recorded: dict[str, list[AnsweredCall]] = {}
         for one in state.answered:
             recorded.setdefault(one.call, []).append(one)
         after = self._begun(AgentState(task=state.task, seed=state.seed, without=(*state.without, role)))
@@ -307,7 +308,7 @@ class AgentInteraction(Interaction[AgentState]):
         after = self._after(session, state, step)
         return dataclasses.replace(after, reward=0.0, owed=after.reward)
 
-    def _stepped(self, state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
+    def _stepped(self, state: AgentState, answered: tuple[AnsweredCall, ...]) -> AgentState:
         live = self._alive()
         session = live.at(state)
         for again in (True, False):
@@ -392,7 +393,7 @@ _COSTS = (
 def _named(agent: Any) -> str | list[str]:
     """Returns the name of a program, or the words of a command."""
     if isinstance(agent, str):
-        return agent
+        return agent if is_code(agent) else shlex.split(agent)
     if not isinstance(agent, list | tuple):
         return importable(agent)
     if not agent or not all(isinstance(word, str) for word in agent):
@@ -401,7 +402,7 @@ def _named(agent: Any) -> str | list[str]:
 
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
-    """Returns the record of a reply, as in `Answered`. A text that was not sampled has the probability 1, and an
+    """Returns the record of a reply, as in `AnsweredCall`. A text that was not sampled has the probability 1, and an
     estimated number of tokens. As for a server, the reply ends where the first text of `stop` begins in it."""
     text = str(reply)
     own = len(begun_thought(text))  # the template may have written the mark

@@ -19,11 +19,11 @@ from hf_credit.agents.calls import difference, digest
 from hf_credit.agents.dialects import variables
 from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
-from hf_credit.agents.states import AgentState, Answered
+from hf_credit.agents.states import AgentState, AnsweredCall
 from hf_credit.boundary import Worth, read
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.registry import find
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class LiveRun:
     _keys: tuple[str, str] | None = None
     _events: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
     _waiting: list[tuple[str, Call]] = field(default_factory=list)  # with digests, in order of arrival
-    _replied: dict[str, tuple[Answered, int]] = field(default_factory=dict)  # the last reply by a call's digest
+    _replied: dict[str, tuple[AnsweredCall, int]] = field(default_factory=dict)  # the last reply by a call's digest
     _without: Collection[str] = ()
     _silent: int = 0
     _folders: tuple[str, str] = _SHOWN_FOLDERS
@@ -229,7 +229,7 @@ class LiveRun:
             self._host.stop(self._run)
             self._run = None
 
-    def answer(self, call: str, answered: Answered, place: int) -> None:
+    def answer(self, call: str, answered: AnsweredCall, place: int) -> None:
         """Replies to a waiting call.
 
         Args:
@@ -241,7 +241,7 @@ class LiveRun:
         self._replied[call] = (answered, place)
         self._reply(self._waiting.pop(at)[1], answered, place)
 
-    def _reply(self, made: Call, answered: Answered, place: int) -> None:
+    def _reply(self, made: Call, answered: AnsweredCall, place: int) -> None:
         made.answer(json.loads(_renamed(answered.reply, _SHOWN_FOLDERS, self._folders)), str(place))
 
     def stands(self, calls: Collection[str]) -> bool:

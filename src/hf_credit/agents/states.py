@@ -13,7 +13,7 @@ from hf_credit.agents.program import DEFAULT_ROLE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class AnsweredCall:
     """A call with its reply.
 
     Attributes:
@@ -84,7 +84,7 @@ class AgentState:
     task: str
     seed: int
     without: tuple[str, ...] = ()
-    answered: tuple[Answered, ...] = ()
+    answered: tuple[AnsweredCall, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     conversations: tuple[Conversation, ...] = ()
     kept: tuple[int, int] = (0, 0)
@@ -111,7 +111,7 @@ class AgentState:
         return None
 
 
-def with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
+def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> AgentState:
     """Returns the state after replies to waiting calls."""
     conversations = {one.event: one for one in state.conversations}
     waiting = list(state.waiting)

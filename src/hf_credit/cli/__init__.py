@@ -39,7 +39,7 @@ from hf_credit.cli.publish import publish
 from hf_credit.cli.report import report
 from hf_credit.cli.train import train
 from hf_credit.cli.warm_up import warm_up
-from hf_credit.extras import how_to_install, unmarked
+from hf_credit.optional_packages import how_to_install, unmarked
 from hf_credit.redaction import redacted
 from hf_credit.trust import search_here
 from local_hub.commands import app as hub

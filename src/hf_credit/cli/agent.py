@@ -14,7 +14,7 @@ agent = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode
 
 @agent.callback()
 def _agent() -> None:
-    """Checks programs that call a model through an SDK, which `hf-credit train --agent` trains."""
+    """Checks programs that call a model through an SDK, which `hf-credit train` trains as the task `agent`."""
 
 
 @agent.command(short_help="Check whether a program is deterministic.")
@@ -44,12 +44,11 @@ def check(
     from hf_credit.agents.interaction import AgentInteraction
     from hf_credit.rollouts.dry_run import first_rows
     from hf_credit.tasks.rows import load_splits, require_split
-    from hf_credit.tasks.spec import agent_named
 
     be_quiet()
     options: dict[str, Any] = parse_options(option)
     found_rows = require_split(load_splits(tasks, split), split, "set --split")
-    interaction = AgentInteraction(agent_named(name), **options)
+    interaction = AgentInteraction(name, **options)
     try:
         interaction.require_columns(found_rows.column_names)
         one_at_a_time = not (interaction.settings.settle or "settle" in options)

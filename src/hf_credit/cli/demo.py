@@ -69,13 +69,13 @@ class DemoRecipe:
         from hf_credit.safe_io import read_yaml
 
         known: dict[str, Any] = read_yaml(find("sudoku_micro"))
-        task = {**known["environment_options"], "size": self.size, "blanks": self.blanks}
-        return {**known, "environment_options": task}
+        task = {**known["task_options"], "size": self.size, "blanks": self.blanks}
+        return {**known, "task_options": task}
 
     def setup(self) -> dict[str, Any]:
         """Returns the fields of the recipe that are those of a `TaskSpec`."""
         recipe = self.recipe()
-        return {name: recipe[name] for name in ("environment", "environment_options", "history", "instructions")}
+        return {name: recipe[name] for name in ("task", "task_options", "history", "instructions")}
 
     def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
         """Returns the recipe of one training for `hf-credit train`."""
@@ -224,7 +224,7 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
     runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
     spent = [budget(run) for run in runs]
     used, other = (one["generated_tokens"] or math.nan for one in spent)
-    notation = recipe.setup()["environment_options"]["notation"]
+    notation = recipe.setup()["task_options"]["notation"]
     return Report(
         title="Verifiable process rewards against outcome reward",
         introduction=(
@@ -265,7 +265,7 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     verdicts = []
     for (of, minus), metric in itertools.product(_PAIRS, _METRICS):
         interval = paired_difference(means(of, metric), means(minus, metric), within=SHARE)
-        verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").verdict)
+        verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").conclusion)
     note = (
         f"Means over {len(reports)} seeds [95% intervals over the seeds]. Each seed has its own base "
         "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
@@ -295,6 +295,6 @@ def _print(report: Report) -> None:
     print_rows(["policy", *map(label, _METRICS), "episodes", "tokens"], rows)
     typer.echo("Means over held-out tasks [95% intervals]; episodes and tokens are those of training.\n")
     for comparison in report.comparisons:
-        typer.echo(f"- {comparison.verdict}")
+        typer.echo(f"- {comparison.conclusion}")
     for note in report.notes:
         typer.echo(f"\n{note}")

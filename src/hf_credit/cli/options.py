@@ -18,6 +18,7 @@ from hf_credit.boundary import types_of
 from hf_credit.options import Option, first_sentence, with_fields_of
 from hf_credit.playing import Prompts, Sampling
 from hf_credit.recipes import find, read
+from hf_credit.renamed import warn_of_old_name
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, search_here
 
@@ -199,12 +200,10 @@ class Prompted:
     task: Annotated[
         str | None,
         typer.Option(
-            "--task",
-            "--environment",
-            metavar="TASK",
-            help="Environment or collaboration; by default as recorded in the model's folder.",
+            metavar="TASK", help="Environment or collaboration; by default as recorded in the model's folder."
         ),
     ] = None
+    environment: Annotated[str | None, typer.Option(hidden=True)] = None
     option: EnvironmentOptions = None
     trust_remote_code: Annotated[
         bool,
@@ -231,14 +230,16 @@ class Prompted:
         from hf_credit.loading import refuse_stopped, require_model
         from hf_credit.tasks import TASK_FILE, TaskSpec
 
-        task, options = self.task, parse_options(self.option)
+        if self.environment:
+            warn_of_old_name("--environment", "--task")
+        task, options = self.task or self.environment, parse_options(self.option)
         require_model(model)
         recorded = TaskSpec.load(model)
         if recorded is not None:
             own = replace(recorded, trusted=self.trust_remote_code, consent=consent.to_code(task))
             if self.trust_remote_code:
                 search_here(own.code())
-            known = own.with_options(options) if task in (None, own.name) else own.on(task, options)
+            known = own.with_options(options) if task in (None, own.task) else own.on(task, options)
         else:
             refuse_stopped(Path(model))
             if task is None:

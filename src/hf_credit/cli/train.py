@@ -27,12 +27,11 @@ def train(
 
     The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, TruncatedPPOConfig,
     CounterfactualGRPOConfig, ConstrainedCounterfactualConfig, or CreditConfig for any other method, with all of TRL's
-    GRPOConfig; AsyncCreditConfig with seam: asynchronous), of TRL's ModelConfig (dtype, LoRA, quantization ...), and:
-    method, method_options, seam, environment or collaboration with environment_options or collaboration_options,
-    agent, history, instructions, max_turns, oracle, oracle_options, role_models, dataset_name, training_tasks,
-    held_out_tasks, problem_sets, evaluation_problem_sets, on_overlap, on_missing. Name your own method, environment,
-    collaboration, oracle or scorer as module:object; the module may be in the current folder. --agent names a program
-    that calls a model; it is run.
+    GRPOConfig; AsyncCreditConfig with training: asynchronous), of TRL's ModelConfig (dtype, LoRA, quantization ...),
+    and: method, method_options, training, task, task_options, history, instructions, max_turns, oracle,
+    oracle_options, role_models, dataset_name, training_tasks, held_out_tasks, problem_sets, evaluation_problem_sets,
+    on_overlap, on_missing. Name your own method, task, oracle or scorer as module:object; the module may be in the
+    current folder. The task agent runs a program that calls a model, which its option agent names.
 
     \b
     Examples:
@@ -40,9 +39,9 @@ def train(
       hf-credit train relay_micro --help    # every field, with its default and the recipe's value
       hf-credit train sudoku_micro --max_steps 50 --learning_rate 5e-4
       hf-credit train recipe.yaml --method outcome_reward --output_dir runs/outcome
-      hf-credit train recipe.yaml --environment_options '{"size": 6}' --use_peft --lora_r 32
+      hf-credit train recipe.yaml --task_options '{"size": 6}' --use_peft --lora_r 32
       hf-credit train relay_micro --alternatives 4 2
-      hf-credit train recipe.yaml --agent my_agent:sql_agent --method vineppo
+      hf-credit train recipe.yaml --task agent --task_options '{"agent": "my_agent:sql_agent"}' --method vineppo
       hf-credit train recipe.yaml --resume_from_checkpoint true
     """
     if helped and not named and (config is None or config.startswith("-")):

@@ -98,7 +98,7 @@ class Taught(Prompted):
             say_skipped(failures := [failure for _, some in read for failure in some])
             dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
             return (one for some, _ in read for one in some)
-        of_recipe = None if job is None else job.game.described_oracle()
+        of_recipe = None if job is None else job.task.described_oracle()
         oracle = named_oracle(self.oracle, self.oracle_option) or resolve(of_recipe)
         player = player_of(interaction, self.quality, self.script, oracle)
         starts = progress.over(self._starts(interaction, job), "scripted play")
@@ -113,7 +113,7 @@ class Taught(Prompted):
 
         if self.dataset is not None:
             return evaluation_starts(interaction, self.episodes, 0, self.dataset, self.split)
-        if job is not None and (job.game.dataset_name or job.game.problem_sets):
+        if job is not None and (job.task.dataset_name or job.task.problem_sets):
             rows = itertools.islice(load_rows(job).train, self.episodes)
             return [RolloutRequest(task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
         return starts_of(TaskSource(interaction).tasks("train", self.episodes or _EPISODES), "train")

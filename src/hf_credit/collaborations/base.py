@@ -123,13 +123,13 @@ class Collaboration(Interaction[CollaborationState]):
         """
         if name_of(self) is not None or type(self) is not Collaboration:
             return super().spec()
-        return {"collaboration": "graph", "collaboration_options": self._protocol(importable)}
+        return {"task": "graph", "task_options": self._protocol(importable)}
 
     def fingerprint(self) -> dict[str, Any]:
         try:
             return self.spec()
         except ValueError:
-            protocol = {"collaboration": "graph", "collaboration_options": self._protocol(_called)}
+            protocol = {"task": "graph", "task_options": self._protocol(_called)}
             return {"interaction": class_name(self), **protocol}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
@@ -288,8 +288,8 @@ def graph(
 ) -> Collaboration:
     """Returns the collaboration of these roles and events. In a recipe:
 
-        collaboration: graph
-        collaboration_options:
+        task: graph
+        task_options:
           roles: {writer: Write a poem., critic: Say what to fix.}
           events:
             - {name: draft, role: writer}

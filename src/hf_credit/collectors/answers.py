@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from hf_credit.collectors.base import Around, Rollout, RolloutBatch, TaskRow
 from hf_credit.rollouts import Decision, Ending, Interaction
-from hf_credit.rollouts.capabilities import Answered
+from hf_credit.rollouts.capabilities import GoldAnswer
 from hf_credit.rollouts.method_context import MethodContext
 
 ANSWER = "answer"
@@ -21,8 +21,8 @@ class Answers(Around):
     """The episodes of another collector, with the mean log-probability of the right answer before each decision.
 
     It is that of the answer's tokens, in nats, in a reply to the decision's context that begins as
-    `Answered.gold_answer` says. Decisions of untrained roles, of failed episodes, and of tasks without a right answer
-    have none.
+    `GoldAnswer.gold_answer` says. Decisions of untrained roles, of failed episodes, and of tasks without a right
+    answer have none.
 
     Args:
         inner: the collector of the episodes.
@@ -39,7 +39,7 @@ class Answers(Around):
         Raises:
             ValueError: the Interaction does not know right answers.
         """
-        if not Answered(interaction).knows_answers:
+        if not GoldAnswer(interaction).knows_answers:
             raise ValueError(
                 f"the right answer's probability needs a task that knows the answer, got {interaction.name!r}, which "
                 "does not; implement its method gold_answer."
@@ -64,7 +64,7 @@ class Answers(Around):
 
     def _asked(self, decision: Decision, context: MethodContext) -> Decision | None:
         """The decision to give the right answer in place of `decision`; `None` if the task has none."""
-        gold = Answered(context.interaction).gold_answer(decision.state)
+        gold = GoldAnswer(context.interaction).gold_answer(decision.state)
         before, ids = context.chat.answer_ids(*gold, decision.context_ids) if gold else ((), ())
         whole = (*decision.context_ids, *before)
         return replace(decision, context_ids=whole, action_ids=ids, logprobs=None) if ids else None

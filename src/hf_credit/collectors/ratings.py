@@ -13,7 +13,7 @@ from hf_credit.collectors.base import Around, Rollout, RolloutBatch, TaskRow
 from hf_credit.options import Count
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Ending, Episode, Interaction, Request, RolloutRequest
-from hf_credit.rollouts.capabilities import Shown
+from hf_credit.rollouts.capabilities import ContextStyle
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.safe_io import parse_json
 
@@ -91,7 +91,7 @@ class Ratings(Around):
             ValueError: there are fewer than two roles, or they cannot be asked in words.
         """
         roles = tuple(interaction.roles)
-        if len(roles) < 2 or not Shown(interaction).words:
+        if len(roles) < 2 or not ContextStyle(interaction).words:
             raise ValueError(
                 f"ratings need two or more roles that can be asked in words, got {interaction.name!r} with "
                 f"{', '.join(roles) or 'none'}; use a collaboration, or method: grpo."

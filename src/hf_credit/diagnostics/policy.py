@@ -239,7 +239,7 @@ def training_replies_at_most(plan: BucketPlan, most: int) -> int:
 def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
     if not Enumerable(interaction).enumerable:
         raise ValueError(
-            f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.name!r}; omit "
+            f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.task!r}; omit "
             "--exact."
         )
     setup.sampling.require_whole()

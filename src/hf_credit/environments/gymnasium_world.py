@@ -9,7 +9,7 @@ from typing import Any
 
 from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.registry import find
 
 _MARKED = re.compile(r"\x1b\[[0-9;]*m([^\x1b]*)\x1b\[0m")  # coloured text in a terminal

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hf_credit.boundary import Worth, read
 from hf_credit.environments.sessions import FullError
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.replies import read_reply
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 
 _UNKNOWN = "No known action matches that input."
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hf_credit.environments.actions import write_call
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.registry import find
 from hf_credit.replies import read_reply
 

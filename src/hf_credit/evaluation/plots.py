@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.evaluation.runs import Run
-from hf_credit.extras import needed
 from hf_credit.files import replaced
+from hf_credit.optional_packages import needed
 from hf_credit.rollouts.metric_names import METRICS
 
 LINES = "Thin lines: logged values. Thick lines: moving averages over a tenth of the updates."

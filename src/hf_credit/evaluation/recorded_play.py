@@ -16,7 +16,7 @@ from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.traces import RecordedTraces, read_lines, trace_of
 from hf_credit.policies.scripted import Demonstration, Step, recorded, walk_again
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable
+from hf_credit.rollouts.capabilities import ContextStyle, Replayable, require_replayable
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.rollouts.interaction import said_in
 from hf_credit.trust import NO_CONSENT, Consent
@@ -99,7 +99,7 @@ def _demonstration(
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
     trace = trace_of(row, number, scored=False)
     tools = interaction.environment.tools if isinstance(interaction, EnvironmentInteraction) else ()
-    shown = Shown(RecordedTraces() if interaction is None else interaction)
+    shown = ContextStyle(RecordedTraces() if interaction is None else interaction)
     steps: list[Step] = []
     for decision in trace.episode.decisions:
         if not decision.action_text:

@@ -66,7 +66,7 @@ class Comparison:
         return self.interval.low > 0 or self.interval.high < 0
 
     @property
-    def verdict(self) -> str:
+    def conclusion(self) -> str:
         """The result in one sentence."""
         mean, low, high = (
             _signed(self.metric, x) for x in (self.interval.mean, self.interval.low, self.interval.high)
@@ -212,7 +212,7 @@ def numbers(report: Report) -> dict[str, Any]:
                 "metric": comparison.metric,
                 **plain(comparison.interval),
                 "excludes_zero": comparison.excludes_zero,
-                "verdict": comparison.verdict,
+                "verdict": comparison.conclusion,
             }
             for comparison in report.comparisons
         ],
@@ -241,7 +241,7 @@ def markdown(report: Report) -> str:
     if report.comparisons:
         parts += [
             "## Differences on the same tasks",
-            "\n".join(f"- {escaped(one.verdict)}" for one in report.comparisons),
+            "\n".join(f"- {escaped(one.conclusion)}" for one in report.comparisons),
         ]
     if report.notes:
         parts.append("\n\n".join(report.notes))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.validators import finite_number, whole_number
 
 Array = NDArray[np.float64]

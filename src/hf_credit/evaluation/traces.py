@@ -21,9 +21,9 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.content import text_of
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
-from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import absent_inputs
+from hf_credit.optional_packages import needed
 from hf_credit.replies import Said, listed_calls, read_reply
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line

@@ -35,13 +35,13 @@ _BEGIN, _END = "<!-- hf-credit -->", "<!-- /hf-credit -->"
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
     """Returns the card of a dataset of tasks."""
-    front = dataset_metadata(f"Tasks of {spec.name}", [spec.name], {"default": [f"tasks/{split}" for split in rows]})
+    front = dataset_metadata(f"Tasks of {spec.task}", [spec.task], {"default": [f"tasks/{split}" for split in rows]})
     return rendered(_TEMPLATES / "tasks.md", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     """Returns the card of a dataset of episodes."""
-    name = str(about["task"].get("environment") or about["task"].get("collaboration"))
+    name = TaskSpec.untrusted(about["task"]).task
     configs = {table: [f"{table}/train"] for table in MEANINGS}
     front = dataset_metadata(f"Episodes of {name}", ["agent-traces", name], configs)
     front["configs"][0]["default"] = True
@@ -167,7 +167,7 @@ def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, Eva
             if not key.startswith("endings/") and math.isfinite(interval.mean)
         ]
         if metrics:
-            dataset = str((hub_id(one.about.get("dataset")) or (spec.name if spec else name,))[0])
+            dataset = str((hub_id(one.about.get("dataset")) or (spec.task if spec else name,))[0])
             about = {"name": dataset, "type": dataset}
             results.append({"task": {"type": "text-generation"}, "dataset": about, "metrics": metrics})
     return [{"name": repo.rpartition("/")[2], "results": results}] if results else []

@@ -15,12 +15,13 @@ from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_ur
 from hf_credit.hub.wheel import own_wheel
 from hf_credit.options import with_parts
 from hf_credit.playing import Prompts
+from hf_credit.renamed import with_new_keys
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.safe_io import read_yaml
 
 
 class OpenEnvInteraction(EnvironmentInteraction):
-    """One agent that plays an environment on an OpenEnv server; `environment: openenv` in a recipe.
+    """One agent that plays an environment on an OpenEnv server; `task: openenv` in a recipe.
 
     Args:
         url: the URL of the server.
@@ -74,8 +75,9 @@ def publish_environment(
         HubError: as in `publish`.
     """
     if not isinstance(environment, str):
-        options = {**environment.get("environment_options", {}), **(options or {})}
-        environment = str(environment.get("environment"))
+        known = with_new_keys(environment)
+        options = {**known.get("task_options", {}), **(options or {})}
+        environment = str(known.get("task"))
     files = {**space_files(environment, options, repo=repo, title=title), **own_wheel()}
     message = f"Publish the environment {environment} of hf-credit {__version__}"
     return publish(files, repo, repo_type="space", space_sdk="docker", message=message, **where)

@@ -15,7 +15,7 @@ from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
-from hf_credit.rollouts.capabilities import Learned, Replayable
+from hf_credit.rollouts.capabilities import Replayable, TrainedRoles
 from hf_credit.safe_io import parse_json
 
 Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
@@ -40,8 +40,8 @@ def episode_row(
     identity = compact_json([place, start.seed, replies, list(episode.branch)])
     return {
         "id": hashlib.sha256(identity.encode()).hexdigest()[:24],
-        "environment": spec.get("environment") or spec.get("collaboration"),
-        "options": compact_json(spec.get("environment_options") or spec.get("collaboration_options") or {}),
+        "environment": spec["task"],
+        "options": compact_json(spec["task_options"]),
         "task": compact_json(dict(start.task or {})),
         "seed": start.seed,
         "policy": facts["policy"],
@@ -127,7 +127,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
     rows.sort(key=lambda one: one["index"])
     if [one["index"] for one in rows] != list(range(row["turns"])):
         raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
-    state_of, untrained = Replayable(interaction).state_from_json, Learned(interaction).untrained
+    state_of, untrained = Replayable(interaction).state_from_json, TrainedRoles(interaction).untrained
     states: dict[int, Any] = {}  # decisions that were made at once share one
     decisions = []
     for one in rows:

@@ -62,7 +62,7 @@ def publish_tasks(
     }
     with OwnFolder() as folder:
         write_tasks(folder, spec, rows, repo)
-        files, message = safety.files_of(folder), f"Publish tasks of {spec.name}"
+        files, message = safety.files_of(folder), f"Publish tasks of {spec.task}"
         return publish(files, repo, repo_type="dataset", message=message, replaces=("tasks/",), **where)
 
 
@@ -95,7 +95,7 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
             "fingerprint": Value("string"),
         }
     )
-    shown = {"environment": spec.name, "options": tables.compact_json(spec.options)}
+    shown = {"environment": spec.task, "options": tables.compact_json(spec.task_options)}
     prints = {}
     for split, tasks in rows.items():
         full = [{**row, **shown, "split": split, "fingerprint": _fingerprint(row)} for row in tasks]

@@ -19,7 +19,7 @@ from hf_credit.methods.base import INPUTS, paper, score
 from hf_credit.methods.groups import OfTurns, OfVerdicts, Turns, of_groups
 from hf_credit.options import Positive
 from hf_credit.rollouts import Interaction
-from hf_credit.rollouts.capabilities import Criteria, Judged
+from hf_credit.rollouts.capabilities import Criteria, TaskCriteria
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -35,8 +35,8 @@ class Rubric(OfVerdicts, OfTurns):
 
     Args:
         criteria: the source of criteria: `"verdict"`, an oracle's, each of which is met by its score and cites its
-            step, or the `"task"` itself (`Judged.criteria`), of which those that every episode of the group meets are
-            left out.
+            step, or the `"task"` itself (`TaskCriteria.criteria`), of which those that every episode of the group
+            meets are left out.
         eps: added to standard deviations.
         outcome_weight: with verdicts, the weight of outcomes, as for `verifiable_process`.
     """
@@ -56,7 +56,7 @@ class Rubric(OfVerdicts, OfTurns):
         Raises:
             ValueError: criteria are the task's, which has none.
         """
-        if self.criteria == "task" and not Judged(interaction).judges:
+        if self.criteria == "task" and not TaskCriteria(interaction).judges:
             raise ValueError(
                 f"criteria='task' needs a task that judges by criteria, got {interaction.name!r}, which does not; "
                 "implement its method criteria, or use 'verdict'."
@@ -73,7 +73,7 @@ class Rubric(OfVerdicts, OfTurns):
             context.mean(f"{INPUTS}verdicts", known.any(dim=1).tolist())
             rewards = [_rate(own[mask].tolist()) for own, mask in zip(quality, known, strict=True)]
         else:
-            judged = [Judged(context.interaction).criteria(one.final_state) for one in played.episodes]
+            judged = [TaskCriteria(context.interaction).criteria(one.final_state) for one in played.episodes]
             context.mean(f"{INPUTS}criteria", [bool(one) for one in judged])
             kept = [_kept(one, judged, groups == group) for one, group in zip(judged, groups, strict=True)]
             quality, _ = pad_to_matrix([_by_step(one, len(own)) for one, own in zip(kept, played.steps, strict=True)])

@@ -16,7 +16,7 @@ from hf_credit.credit.shapes import Float, Int
 from hf_credit.methods.base import paper
 from hf_credit.methods.groups import OfEpisodes, of_groups
 from hf_credit.rollouts import Interaction
-from hf_credit.rollouts.capabilities import Bounded
+from hf_credit.rollouts.capabilities import OutcomeRange
 
 PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
 
@@ -59,7 +59,7 @@ class MeanScaled(OfEpisodes):
         Raises:
             ValueError: outcomes of the Interaction may be negative.
         """
-        known = Bounded(interaction).outcome_range
+        known = OutcomeRange(interaction).outcome_range
         if known is not None and known[0] < 0:
             raise _below_zero(known[0])
         return self

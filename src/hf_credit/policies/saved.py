@@ -11,7 +11,7 @@ from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sa
 from hf_credit.redaction import public
 from hf_credit.registry import name_and_options, refuse_options
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
-from hf_credit.rollouts.capabilities import Learned, ReadsTokens
+from hf_credit.rollouts.capabilities import ReadsTokens, TrainedRoles
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
@@ -160,6 +160,6 @@ class SavedPolicy:
     def about(self) -> dict[str, Any]:
         """Returns plain values for results: the model, its setup, and the models of untrained roles, `None` for the
         policy itself."""
-        untrained = {role: self._role_models.get(role) for role in Learned(self.interaction).untrained}
+        untrained = {role: self._role_models.get(role) for role in TrainedRoles(self.interaction).untrained}
         own = {"model": self.model, "setup": self.spec.to_dict()}
         return dict(public({**own, "role_models": untrained} if untrained else own))

@@ -15,7 +15,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
-from hf_credit.rollouts.capabilities import Learned, Oracled, Scripted
+from hf_credit.rollouts.capabilities import Oracled, Scripted, TrainedRoles
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script
 from hf_credit.rollouts.threads import Thread
@@ -110,7 +110,7 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
     threads: dict[str, Thread] = {}
-    untrained = Learned(interaction).untrained
+    untrained = TrainedRoles(interaction).untrained
     for number, ((state, requests, replies), after) in enumerate(zip(steps, states[1:], strict=True)):
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):

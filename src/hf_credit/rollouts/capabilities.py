@@ -11,6 +11,7 @@ from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.playing import History, Prompts
+from hf_credit.renamed import old_names
 from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper
 from hf_credit.rollouts.scripts import Script
 
@@ -38,7 +39,7 @@ class Capability:
                 setattr(self, name, getattr(interaction, name))
 
 
-class Shown(Capability):
+class ContextStyle(Capability):
     """The content of contexts.
 
     Attributes:
@@ -77,7 +78,7 @@ class ReadsTokens(Capability):
         return None
 
 
-class Learned(Capability):
+class TrainedRoles(Capability):
     """Which replies are trained on.
 
     Attributes:
@@ -119,7 +120,7 @@ class Batched(Capability):
         return in_threads(self.side_by_side, self.interaction.advance, states, replies)
 
 
-class Metered(Capability):
+class Costs(Capability):
     """Costs of episodes beyond tokens."""
 
     def scores(self, state: Any) -> int:
@@ -154,7 +155,7 @@ class Interruptible(Capability):
         return ()
 
 
-class Answered(Capability):
+class GoldAnswer(Capability):
     """Tasks whose right answer is known.
 
     Attributes:
@@ -248,7 +249,7 @@ class Enumerable(Capability):
     enumerable: bool = False
 
 
-class Bounded(Capability):
+class OutcomeRange(Capability):
     """The range of outcomes.
 
     Attributes:
@@ -263,7 +264,7 @@ Criteria = Mapping[str, tuple[bool, Collection[int]]]
 it, counted from 0."""
 
 
-class Judged(Capability):
+class TaskCriteria(Capability):
     """Tasks that judge an episode once, by several criteria, such as those of a rubric.
 
     Attributes:
@@ -486,3 +487,9 @@ def or_error(call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
     except Exception as error:
         return error
+
+
+if not TYPE_CHECKING:  # which would take any name for known
+    _OLD = "Answered", "Bounded", "Judged", "Learned", "Metered", "Shown"
+    _NEW = "GoldAnswer", "OutcomeRange", "TaskCriteria", "TrainedRoles", "Costs", "ContextStyle"
+    __getattr__ = old_names(__name__, dict(zip(_OLD, _NEW, strict=True)))

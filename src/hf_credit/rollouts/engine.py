@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
+from hf_credit.rollouts import capabilities
 from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
-from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Context, Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
@@ -99,8 +99,9 @@ class Engine(Generic[S]):
     def _set_interaction(self, interaction: Interaction[Any]) -> None:
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
-        self._read = ReadsTokens(interaction)
-        self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
+        self._read = capabilities.ReadsTokens(interaction)
+        self._batched = capabilities.Batched(interaction)
+        self._trained_roles, self._costs = capabilities.TrainedRoles(interaction), capabilities.Costs(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """Returns the engine with other settings of the chat template, which are added to or replace its own."""
@@ -172,7 +173,7 @@ class Engine(Generic[S]):
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"a fanout must be at least 1 at every step, got {start.fanout}; raise it.")
         if start.state is not None or max(start.fanout, default=1) > 1:
-            require_replayable(self.interaction, "a request that continues from a state")
+            capabilities.require_replayable(self.interaction, "a request that continues from a state")
         return Walk(
             start=start,
             place=place,
@@ -240,7 +241,7 @@ class Engine(Generic[S]):
 
     def _end(self, walk: Walk[S], ending: Ending, scored: bool = True) -> None:
         scored = scored and walk.start.scored
-        walk.scored = self._metered.scores(walk.state) if scored else 0
+        walk.scored = self._costs.scores(walk.state) if scored else 0
         walk.end(
             ending,
             walk.decisions,
@@ -252,7 +253,7 @@ class Engine(Generic[S]):
 
     def _next_context(self, walk: Walk[S]) -> Context | None:
         """The next context of a walk that was cut; of several simultaneous requests, that of the first."""
-        for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
+        for request in capabilities.Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
             if isinstance(context, Exception):
                 raise context
@@ -332,8 +333,8 @@ class Engine(Generic[S]):
                         logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
                         action_text=text,
                         step=walk.start.step + walk.steps,
-                        trained=request.role not in self._learned.untrained,
-                        observed=request.role in self._learned.untrained,
+                        trained=request.role not in self._trained_roles.untrained,
+                        observed=request.role in self._trained_roles.untrained,
                     )
                 )
         states, replies = [walk.state for walk in walks], [self._replies(walk, walk.step) for walk in walks]
@@ -375,7 +376,7 @@ class Engine(Generic[S]):
                 walk.shared = None
             if isinstance(result, Exception):
                 raise result
-            reward, trained = _finite("reward", self.interaction.reward(result)), self._learned.trained(result)
+            reward, trained = _finite("reward", self.interaction.reward(result)), self._trained_roles.trained(result)
             if not all(one.observed for one in step):
                 walk.turn = len(walk.decisions)
             walk.decisions += [replace(one, reward=reward) for one in step] if reward else step

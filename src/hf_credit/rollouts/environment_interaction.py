@@ -108,7 +108,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         if type(self) is not EnvironmentInteraction:
             return super().spec()
         name, options = environments.spec(self.environment)
-        return {"environment": name, "environment_options": options, **vars(self.prompts)}
+        return {"task": name, "task_options": options, **vars(self.prompts)}
 
     def fingerprint(self) -> dict[str, Any]:
         try:

@@ -64,8 +64,8 @@ class Decision:
         reward: the Interaction's reward for the step of this reply.
         verdict: an oracle's verdict; `None` without an oracle or if it failed.
         trained: whether it may be trained on; if not, it gets no credit.
-        observed: whether its role is untrained (`Learned.untrained`), so that it is part of the observation of trained
-            roles and not a turn.
+        observed: whether its role is untrained (`TrainedRoles.untrained`), so that it is part of the observation of
+            trained roles and not a turn.
         id: a unique id, the same in all episodes that share the decision, and in copies.
         step: the number of its step in the episode, counted from 0; the decisions of a step are simultaneous. If
             `None`, consecutive decisions with the same state object form a step.
@@ -115,7 +115,7 @@ class Episode:
             have the same ids, were sampled once, and count once.
         num_leaves: number of leaves of the request's tree that it counts for: 1, or more if it ended before a planned
             fork.
-        scored: number of scores of the outcome (`Metered.scores`); 0 if the outcome was not computed.
+        scored: number of scores of the outcome (`Costs.scores`); 0 if the outcome was not computed.
         next_context: for a cut episode, the tokens of the next context, if they are known.
         threads: the conversations before its first decision, by event type, if it began at a later state.
         final_state: its last state, from which it can be continued without a role; `None` after an error.

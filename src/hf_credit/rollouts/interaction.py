@@ -113,9 +113,9 @@ class Interaction(ABC, Generic[S]):
     def spec(self) -> dict[str, Any]:
         """Returns plain JSON values from which `hf_credit.tasks.TaskSpec` builds it again.
 
-        They are `environment`, `environment_options`, `history`, `instructions` and `max_turns`, or `collaboration`
-        and `collaboration_options`: the name or `"module:factory"` of its factory, and all arguments. They are known
-        for results of `hf_credit.collaborations.make` and of factories with `hf_credit.registry.remembers_its_call`.
+        They are `task` and `task_options`, the name or `"module:factory"` of its factory and all arguments, and for
+        an environment `history`, `instructions` and `max_turns`. They are known for results of
+        `hf_credit.collaborations.make` and of factories with `hf_credit.registry.remembers_its_call`.
 
         Raises:
             ValueError: they are unknown.
@@ -126,7 +126,7 @@ class Interaction(ABC, Generic[S]):
                 f"an Interaction must be made by a factory to be described, got a {type(self).__name__} made by hand; "
                 "make it with hf_credit.collaborations.make('module:factory'), or implement its method spec."
             )
-        return {"collaboration": call[0], "collaboration_options": call[1]}
+        return {"task": call[0], "task_options": call[1]}
 
     @abstractmethod
     def start(self, task: Mapping[str, Any], seed: int) -> S:

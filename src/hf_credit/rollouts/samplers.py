@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hf_credit.rollouts.capabilities import Learned
+from hf_credit.rollouts.capabilities import TrainedRoles
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.pulse import PULSE
@@ -116,7 +116,7 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingS
 
 def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> None:
     """Rejects samplers for roles that are trained."""
-    untrained = Learned(interaction).untrained
+    untrained = TrainedRoles(interaction).untrained
     for role in roles:
         if role not in untrained:
             raise ValueError(

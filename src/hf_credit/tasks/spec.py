@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import typing
+import functools
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -21,7 +20,8 @@ from hf_credit.files import write_json
 from hf_credit.options import part_of
 from hf_credit.playing import Prompts, Sampling, as_written
 from hf_credit.redaction import redacted
-from hf_credit.registry import did_you_mean, find
+from hf_credit.registry import find, refuse_options, remember
+from hf_credit.renamed import with_new_keys
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.rollouts.chat import TODAY
 from hf_credit.safe_io import read_json
@@ -46,7 +46,6 @@ OWN_CODE = (
 
 _CONSENT = "name it yourself ({}), or add --trust-remote-code (from Python, trusted=True)."
 _NOT_IN_FILES = ("trusted", "consent")
-_OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collaboration_options")
 
 # By task, the options that choose a server, what is sent there, an import, or a path.
 _TYPED_ONLY = {
@@ -70,14 +69,11 @@ class NamedPart(TypedDict):
 class TaskSpec(Prompts):
     """A task, the format of its prompts, the sampling parameters, and the method that trained the policy.
 
-    Evaluation must use the same prompts as training. A task is an environment, for one agent, or a collaboration;
-    exactly one of the two names is given. `Interaction.spec` returns the fields of the task and its prompts.
+    Evaluation must use the same prompts as training. `Interaction.spec` returns the task's fields and its prompts.
 
     Attributes:
-        environment: the environment's name, as for `hf_credit.make`.
-        environment_options: its options.
-        collaboration: the collaboration's name, as for `hf_credit.collaborations.make`.
-        collaboration_options: its options.
+        task: the name of an environment, for one agent, or of a collaboration; or `"module:object"`, which makes one.
+        task_options: its options, as for `hf_credit.make` or `hf_credit.collaborations.make`.
         history, instructions, max_turns: of an environment, as in `Prompts`.
         chat_template_kwargs: arguments of the chat template.
         method: the `name` and `options` of the method that trained the policy, as for `hf_credit.methods.make`.
@@ -87,13 +83,11 @@ class TaskSpec(Prompts):
         consent: the code and the options that the user named, which are always trusted.
 
     Raises:
-        ValueError: not exactly one of the two is named, or a field is set that the task does not have.
+        ValueError: no task is named, or a setting of its prompts does not fit.
     """
 
-    environment: str | None = None
-    environment_options: Mapping[str, Any] = field(default_factory=dict)
-    collaboration: str | None = None
-    collaboration_options: Mapping[str, Any] = field(default_factory=dict)
+    task: str
+    task_options: Mapping[str, Any] = field(default_factory=dict)
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
     method: NamedPart | None = None
@@ -103,20 +97,8 @@ class TaskSpec(Prompts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.environment) == bool(self.collaboration):
-            both = f"{self.environment!r} and {self.collaboration!r}" if self.environment else "neither"
-            raise ValueError(f"a task is an environment or a collaboration, got {both}; name one of them.")
-        other, article = ("collaboration", "a") if self.environment else ("environment", "an")
-        if options := getattr(self, f"{other}_options"):
-            raise ValueError(
-                f"{other}_options need {article} {other}, got {dict(options)} beside {self.name!r}; name it, or leave "
-                "them out."
-            )
-        if self.collaboration and part_of(Prompts, self) != Prompts():
-            raise ValueError(
-                "history, instructions and max_turns need an environment, got them for the collaboration "
-                f"{self.collaboration!r}, whose events define its prompts; leave them out."
-            )
+        if not self.task:
+            raise ValueError("a task must be named, got none; set task to a name of hf-credit envs, or module:object.")
 
     @classmethod
     def of(cls, interaction: Interaction[Any], **others: Any) -> TaskSpec:
@@ -128,7 +110,7 @@ class TaskSpec(Prompts):
         Raises:
             ValueError: it cannot describe itself (see `Interaction.spec`), or its `spec` returns unknown fields.
         """
-        known = interaction.spec()
+        known = with_new_keys(interaction.spec())
         _refuse_unknown(known, cls)
         return cls(**known, **others)
 
@@ -144,29 +126,29 @@ class TaskSpec(Prompts):
         Raises:
             ValueError: there is no such task.
         """
-        if is_collaboration(name):
-            kept = {key: value for key, value in others.items() if key not in types_of(Prompts)}
-            return cls(collaboration=name, collaboration_options=options or {}, **kept)
-        return cls(environment=name, environment_options=options or {}, **others)
+        prompts = {key: others.pop(key) for key in types_of(Prompts) if key in others}
+        plain = cls(task=name, task_options=options or {}, **others)
+        return dataclasses.replace(plain, **prompts) if plain.has_prompts() else plain
 
-    @property
-    def name(self) -> str:
-        return self.environment or self.collaboration or ""
+    def has_prompts(self) -> bool:
+        """Whether `Prompts` applies to it, as it is an environment; a `"module:object"` is built to find out.
 
-    @property
-    def options(self) -> Mapping[str, Any]:
-        return self.environment_options if self.environment else self.collaboration_options
+        Raises:
+            ValueError: as in `build`, for a `"module:object"` or an unknown name.
+        """
+        if self.task in collaborations.known():
+            return False
+        return self.task in environments.known() or isinstance(self.build(), EnvironmentInteraction)
 
     def on(self, name: str, options: Mapping[str, Any]) -> TaskSpec:
         """The spec of another task that the user named, with the same prompt format and sampling where they apply."""
-        kept = {key: value for key, value in vars(self).items() if key not in (*_OF_ONE_TASK, "consent")}
+        kept = {key: value for key, value in vars(self).items() if key not in ("task", "task_options", "consent")}
         return TaskSpec.of_name(name, options, consent=self.consent.to_code(name).to_options(options), **kept)
 
     def with_options(self, options: Mapping[str, Any]) -> TaskSpec:
         """A copy with options that the user gave; these, and the code that they name, are trusted."""
-        known = {**self.options, **options}
-        changed: Any = {"environment_options": known} if self.environment else {"collaboration_options": known}
-        return dataclasses.replace(self, consent=self.consent.to_options(options), **changed)
+        known = {**self.task_options, **options}
+        return dataclasses.replace(self, consent=self.consent.to_options(options), task_options=known)
 
     def shown_unlike(self, known: TaskSpec | None, model: str) -> str | None:
         """One sentence on how the prompts differ from those of the policy's training; `None` if they do not.
@@ -177,7 +159,7 @@ class TaskSpec(Prompts):
         """
         if known is None:
             return None
-        names = ("history", "instructions") if self.environment and known.environment else ()
+        names = () if {self.task, known.task} & set(collaborations.known()) else ("history", "instructions")
         pairs = [(name, getattr(self, name), getattr(known, name)) for name in names]
         own, other = (dict(one.chat_template_kwargs) for one in (self, known))
         own.pop(TODAY, other.pop(TODAY, None))  # each run has its own date
@@ -196,13 +178,19 @@ class TaskSpec(Prompts):
         Raises:
             ValueError: the name, an option or a setting is invalid, or code is not trusted.
         """
-        self._refuse_untrusted_code({self.name} | code_in(self.options))
+        self._refuse_untrusted_code({self.task} | code_in(self.task_options))
         self._refuse_untrusted_options()
         with self._import_path():
-            if self.collaboration:
-                return collaborations.make(self.collaboration, **self.collaboration_options)
-            environment = environments.make(self.name, **self.environment_options)
-        return EnvironmentInteraction(environment, **vars(part_of(Prompts, self)))
+            made = _made(self.task, self.task_options)
+        prompts = part_of(Prompts, self)
+        if isinstance(made, Environment):
+            return EnvironmentInteraction(made, **vars(prompts))
+        if prompts != Prompts():
+            raise ValueError(
+                "history, instructions and max_turns need an environment, got them for the collaboration "
+                f"{self.task!r}, whose events define its prompts; leave them out."
+            )
+        return made
 
     def build_method(self) -> Method | None:
         """The method that trained the policy; `None` if it is unknown.
@@ -220,15 +208,15 @@ class TaskSpec(Prompts):
 
     def code(self) -> frozenset[str]:
         """All `"module:object"` names in the task and its method."""
-        return code_in([self.name, self.options, self.method])
+        return code_in([self.task, self.task_options, self.method])
 
     def to_be_typed(self) -> tuple[str | None, dict[str, Any]]:
         """The task's name, if it is code of the user, and the options that must be named where a person types: `build`
         of a spec from a file refuses them otherwise."""
-        ours, asked = frozenset(OWN_CODE), _TYPED_ONLY.get(self.name, ())
-        name = self.name if is_code(self.name) and self.name not in ours else None
+        ours, asked = frozenset(OWN_CODE), _TYPED_ONLY.get(self.task, ())
+        name = self.task if is_code(self.task) and self.task not in ours else None
         options = {
-            key: value for key, value in self.options.items() if code_in(value) - ours or (key in asked and value)
+            key: value for key, value in self.task_options.items() if code_in(value) - ours or (key in asked and value)
         }
         return name, options
 
@@ -256,6 +244,7 @@ class TaskSpec(Prompts):
         Raises:
             ValueError: the task is missing, or a field is unknown or of another type.
         """
+        values = with_new_keys(values) if isinstance(values, Mapping) else values
         _refuse_unknown(values, cls)
         sampling = as_written(values.get("sampling", {}))
         return read(cls, {**values, "sampling": sampling}, "a task's spec")
@@ -306,49 +295,46 @@ class TaskSpec(Prompts):
     def _refuse_untrusted_options(self) -> None:
         if self.trusted:
             return
-        for option in _TYPED_ONLY.get(self.name, ()):
-            if option == "id" and ":" not in str(self.options.get(option)):
+        for option in _TYPED_ONLY.get(self.task, ()):
+            if option == "id" and ":" not in str(self.task_options.get(option)):
                 continue  # Gymnasium imports the module before a colon; other ids are registered by installed packages
-            if self.options.get(option) and option not in self.consent.options:
+            if self.task_options.get(option) and option not in self.consent.options:
                 raise ValueError(
                     "the files of a policy cannot choose a server, a path or an import, got "
-                    f"the {option} {str(self.options[option])[:200]!r} of {self.name} from {TASK_FILE}; if you trust "
-                    f"it, {_CONSENT.format(f'--option {option}=...')}"
+                    f"the {option} {str(self.task_options[option])[:200]!r} of {self.task} from {TASK_FILE}; if you "
+                    f"trust it, {_CONSENT.format(f'--option {option}=...')}"
                 )
 
 
-def agent_named(text: str) -> str | list[str]:
-    """The program of `hf_credit.agents.AgentInteraction` from the text of a command line: `module:name`, or the words
-    of a command."""
-    return text if is_code(text) else shlex.split(text)
+_init = TaskSpec.__init__
 
 
-def is_collaboration(name: str) -> bool:
-    """Whether a task's name is that of a collaboration; a `"module:object"` is imported to find out.
+@functools.wraps(_init)
+def _with_old_names(self: TaskSpec, **values: Any) -> None:
+    _init(self, **with_new_keys(values, warn=True))
 
-    Raises:
-        ValueError: there is no task of this name.
-    """
+
+type.__setattr__(TaskSpec, "__init__", _with_old_names)
+
+
+def _made(name: str, options: Mapping[str, Any]) -> Environment[Any] | Interaction[Any]:
+    """What the name of a task and its options make."""
     games, teams = environments.known(), collaborations.known()
-    if name in (*games, *teams):
-        return name in teams
-    if ":" not in name:
+    if name in games:
+        return environments.make(name, **options)
+    if name in teams:
+        return collaborations.make(name, **options)
+    factory = find("task", dict.fromkeys((*games, *teams), ""), name)
+    refuse_options("task", factory, name, options)
+    made = factory(**options)
+    if not isinstance(made, Environment | Interaction):
         raise ValueError(
-            f"a task must be one of the environments {', '.join(games)} or of the collaborations {', '.join(teams)}, "
-            f"or 'module:object', got {name!r}; {did_you_mean(name, [*games, *teams]) or 'pick one of these.'}"
+            "a task must be a hf_credit.environments.Environment or a hf_credit.rollouts.Interaction, got a "
+            f"{type(made).__name__} from {name!r}; name another."
         )
-    found: Any = find("task", {**environments.NAMED.targets, **collaborations.NAMED.targets}, name)
-    made = found if isinstance(found, type) else _returned(found)
-    return not (isinstance(made, type) and issubclass(made, Environment))
-
-
-def _returned(factory: Any) -> Any:
-    """The annotated return type of a factory; `Interaction` without an annotation."""
-    try:
-        annotation = typing.get_type_hints(factory).get("return", Interaction)
-    except (NameError, TypeError):  # names that are imported for type checkers only
-        return Interaction
-    return typing.get_origin(annotation) or annotation
+    if isinstance(made, Interaction) or type(made) is not factory:
+        remember(made, name, factory, **options)
+    return made
 
 
 def _task_file(model: str | Path, revision: str | None) -> Path | None:

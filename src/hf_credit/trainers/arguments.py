@@ -12,11 +12,11 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from hf_credit.environments import ENVIRONMENTS, Environment
-from hf_credit.extras import how_to_install
 from hf_credit.files import OwnFolder
 from hf_credit.loading import load_tokenizer, require_whole_files
+from hf_credit.optional_packages import how_to_install
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
-from hf_credit.rollouts.capabilities import Learned, Replayable, Shown, TaskSource, evaluated
+from hf_credit.rollouts.capabilities import ContextStyle, Replayable, TaskSource, TrainedRoles, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trust import installed
@@ -53,11 +53,11 @@ def require_one_row(interaction: Interaction[Any], args: Any) -> None:
     """Refuses an Interaction whose episodes are several rows, if the settings use the ratio of sequences."""
     if args.importance_sampling_level != "sequence":
         return
-    untrained = Learned(interaction).untrained
+    untrained = TrainedRoles(interaction).untrained
     learning = [role for role in interaction.roles if role not in untrained]
     if len(learning) > 1:
         raise ValueError(f"{_ONE_ROW}, got the roles {', '.join(learning)}; take 'token'.")
-    if (history := Shown(interaction).history) != "append":
+    if (history := ContextStyle(interaction).history) != "append":
         raise ValueError(f"{_ONE_ROW}, got history={history!r}; take history='append', or 'token'.")
 
 

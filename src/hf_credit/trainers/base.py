@@ -68,8 +68,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
             adapter for each role and no other.
         evaluation_interaction: the Interaction that evaluation plays; if `None`, the one that `interaction` names for
             evaluation, by default itself.
-        samplers: reply for roles that are not trained (`Learned.untrained`), such as a judge with its own weights. By
-            role, from contexts to replies in tokens of the policy's tokenizer, as
+        samplers: reply for roles that are not trained (`TrainedRoles.untrained`), such as a judge with its own
+            weights. By role, from contexts to replies in tokens of the policy's tokenizer, as
             `hf_credit.policies.generation.sampler` makes from a model of its family. The policy replies for all other
             roles.
 

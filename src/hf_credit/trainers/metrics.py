@@ -20,7 +20,7 @@ from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Ending, Episode, Interaction, Ledger
-from hf_credit.rollouts.capabilities import Metered
+from hf_credit.rollouts.capabilities import Costs
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.rollouts.rows import one_number
@@ -321,7 +321,7 @@ class EpisodeLog(Trainer):
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
-            if costs := Metered(self.interaction).costs():
+            if costs := Costs(self.interaction).costs():
                 gathered = self.ranks.gather([costs])
                 for name in costs:
                     self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]

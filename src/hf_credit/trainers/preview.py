@@ -88,7 +88,7 @@ class Preview:
         """Whether the policy can begin to learn: some advantage is not 0, and most replies are whole."""
         return self._telling > 0 and self.cut <= _MANY and not self.metrics.get("endings/error", math.nan) > _MANY
 
-    def verdict(self) -> str:
+    def conclusion(self) -> str:
         """Returns in one sentence whether the policy can begin to learn, and a remedy if it cannot."""
         if not self.begins:
             cause = likely_cause({**self.metrics, "replies/cut": self.cut}, self.unreadable)
@@ -128,7 +128,7 @@ class Preview:
         yield f"Memory: {self.memory / 2**30:.1f} GiB at most"
         if self.signal is not None:
             yield from self._signal(self.signal)
-        yield self.verdict()
+        yield self.conclusion()
 
     def _signal(self, found: SignalDiagnosis) -> Iterator[str]:
         for name, own in found.signals.items():
@@ -185,14 +185,14 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
         collections: the most updates; fewer than 3 measure no signal.
 
     Raises:
-        ValueError: a setting is invalid, or the seam is asynchronous.
+        ValueError: a setting is invalid, or the training is asynchronous.
     """
     full = read_job(arguments)
-    if full.game.asynchronous:
+    if full.task.asynchronous:
         raise ValueError(
-            "a preview needs seam synchronous, got asynchronous; preview a copy of the recipe with seam: synchronous "
-            "and without gradient_accumulation_steps and what only AsyncCreditConfig has, such as token_budget, "
-            "concurrent_collections and max_staleness."
+            "a preview needs training synchronous, got asynchronous; preview a copy of the recipe with training: "
+            "synchronous and without gradient_accumulation_steps and what only AsyncCreditConfig has, such as "
+            "token_budget, concurrent_collections and max_staleness."
         )
     with OwnFolder(prefix="hf-credit-preview-") as folder:
         fields = {**_smaller(full, tasks), "output_dir": str(folder), "max_steps": collections}
@@ -204,7 +204,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
             trainer.add_callback(look)
             return trainer
 
-        makers = {str(job.game.method): own}
+        makers = {str(job.task.method): own}
         if collections > 2:
             makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME)))
         if torch.cuda.is_available():
@@ -280,8 +280,8 @@ def _most_memory() -> int:
 
 
 def _updates(job: Job, rows: Any) -> int:
-    args, game = job.args, job.game
+    args, task = job.args, job.task
     if args.max_steps > 0:
         return int(args.max_steps)
-    count = len(rows) if game.dataset_name or game.problem_sets else game.training_tasks
+    count = len(rows) if task.dataset_name or task.problem_sets else task.training_tasks
     return max(1, int(args.num_train_epochs * count / int(tasks_of_update(args))))

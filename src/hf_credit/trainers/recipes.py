@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from trl import ModelConfig, ScriptArguments, TrlParser
 
@@ -22,8 +22,9 @@ from hf_credit.options import Option, options_of, part_of
 from hf_credit.playing import Prompts
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
+from hf_credit.renamed import TASK_KEYS, old_names, warn_of_old_name, with_new_keys
 from hf_credit.rollouts import Interaction
-from hf_credit.tasks.spec import TaskSpec, agent_named
+from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.config import PromptSettings, as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
@@ -60,8 +61,9 @@ PRESETS = {
 
 _ANY = Preset("hf_credit.trainers.config:CreditConfig", "hf_credit.trainers.credit:CreditTrainer")
 _SERVED = "hf_credit.trainers.asynchronous.trainer:AsyncCreditTrainer"
-SEAMS = ("synchronous", "asynchronous")
+TRAININGS = ("synchronous", "asynchronous")
 
+_OLD_FIELDS = {**TASK_KEYS, "seam": "training"}
 _NO_SETS: Any = ()  # `documented` makes a list of it
 
 # Follows from steps_per_generation, and TRL takes only one of them.
@@ -70,7 +72,7 @@ _DERIVED = ("generation_batch_size",)
 
 @dataclass
 @documented
-class GameArguments(PromptSettings, ScriptArguments):
+class TaskArguments(PromptSettings, ScriptArguments):
     """The settings of a recipe beside those of its config and of TRL's `ModelConfig`.
 
     Without a dataset the policy trains on the task's own training tasks. An environment has the fields of
@@ -78,16 +80,14 @@ class GameArguments(PromptSettings, ScriptArguments):
 
     Args:
         method: the method, a name from `hf-credit methods` or `"module:factory"`.
-        seam: `"synchronous"`, an update plays its own episodes; or `"asynchronous"`, a vLLM server plays the next ones
-            meanwhile. As for `AsyncCreditTrainer`.
+        training: `"synchronous"`, an update plays its own episodes; or `"asynchronous"`, a vLLM server plays the next
+            ones meanwhile. As for `AsyncCreditTrainer`.
         method_options: options of the method, a mapping. Those of a preset may be fields of their own, too.
-        environment: the environment, a name from `hf-credit envs` or `"module:Class"`. As for `hf_credit.make`.
-        environment_options: options of the environment, a mapping.
-        collaboration: or the collaboration, a name from `hf-credit envs` or `"module:factory"`. As for
-            `hf_credit.collaborations.make`.
-        collaboration_options: options of the collaboration, a mapping.
-        agent: or your own program that calls a model, as `module:name` or a command; it is run. Short for the
-            collaboration `agent` with this option; its other options are `collaboration_options`.
+        task: the environment or collaboration, a name from `hf-credit envs` or `"module:object"`. As for
+            `hf_credit.make` and `hf_credit.collaborations.make`. Your own program that calls a model is the task
+            `agent`, whose option `agent` names it as `module:name` or a command; it is run.
+        task_options: options of the task, a mapping.
+        agent: the option of the task `agent`, as the version before had it.
         oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
@@ -104,12 +104,10 @@ class GameArguments(PromptSettings, ScriptArguments):
     """
 
     method: str = "verifiable_process"
-    seam: str = "synchronous"
+    training: str = "synchronous"
     method_options: dict | str | None = None
-    environment: str = ""
-    environment_options: dict | str | None = None
-    collaboration: str = ""
-    collaboration_options: dict | str | None = None
+    task: str = ""
+    task_options: dict | str | None = None
     agent: str = ""
     oracle: dict | str | None = None
     oracle_options: dict | str | None = None
@@ -126,55 +124,45 @@ class GameArguments(PromptSettings, ScriptArguments):
             if name.endswith("_options") or name == "role_models":
                 setattr(self, name, as_mapping(name, getattr(self, name)))
         if self.agent:
-            if self.collaboration not in ("", "agent"):
-                raise ValueError(
-                    f"an agent replaces the collaboration, got {self.agent!r} beside {self.collaboration!r}; leave "
-                    "one of them out."
-                )
-            self.collaboration = "agent"
-            self.collaboration_options = {**_options(self.collaboration_options), "agent": agent_named(self.agent)}
+            warn_of_old_name("agent", "task: agent, with the option agent in task_options")
+            self.task = with_new_keys({"task": self.task, "agent": "agent"}, {"agent": "task"})["task"]
+            self.task_options, self.agent = {**_options(self.task_options), "agent": self.agent}, ""
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
         if self.oracle is not None:
             self.oracle, own = name_and_options("oracle", self.oracle)
             self.oracle_options = {**own, **_options(self.oracle_options)}
-        self.task()
-        if self.problem_sets and (self.dataset_name or self.environment):
+        task = self.spec()
+        if self.problem_sets and (self.dataset_name or task.has_prompts()):
             raise ValueError(
                 f"problem_sets replace the dataset of a collaboration, got {self.problem_sets} beside "
-                f"{self.dataset_name or self.environment!r}; leave one of them out."
+                f"{self.dataset_name or self.task!r}; leave one of them out."
             )
-        one_of("seam", self.seam, SEAMS)
+        one_of("training", self.training, TRAININGS)
         if self.asynchronous and self.role_models:
             raise ValueError(
-                f"role_models need seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
+                f"role_models need training synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-        if self.preset is not None and not self.asynchronous and self.preset.oracle and not self.environment:
+        if self.preset is not None and not self.asynchronous and self.preset.oracle and not task.has_prompts():
             raise ValueError(
-                f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
-                "set method, for example to replay_loo."
+                f"the method {self.method!r} needs an environment, got the collaboration {self.task!r}; set method, "
+                "for example to replay_loo."
             )
 
     @property
     def asynchronous(self) -> bool:
         """Whether a server plays episodes during updates."""
-        return self.seam == "asynchronous"
+        return self.training == "asynchronous"
 
     @property
     def preset(self) -> Preset | None:
         """The preset of the method, `None` if it has none."""
         return PRESETS.get(self.method)
 
-    def task(self) -> TaskSpec:
+    def spec(self) -> TaskSpec:
         """The task and its prompts."""
-        return TaskSpec(
-            environment=self.environment or None,
-            environment_options=_options(self.environment_options),
-            collaboration=self.collaboration or None,
-            collaboration_options=_options(self.collaboration_options),
-            **vars(part_of(Prompts, self)),
-        )
+        return TaskSpec(task=self.task, task_options=_options(self.task_options), **vars(part_of(Prompts, self)))
 
     @property
     def verifies(self) -> bool:
@@ -190,7 +178,7 @@ class GameArguments(PromptSettings, ScriptArguments):
 class Job:
     """A recipe that was read: the task, the settings of the trainer, and the model."""
 
-    game: GameArguments
+    task: TaskArguments
     args: Any
     model: ModelConfig
 
@@ -201,7 +189,7 @@ class Job:
         Raises:
             ValueError: the name is unknown, or an option or a setting is invalid.
         """
-        return self.game.task().build()
+        return self.task.spec().build()
 
     def spec(self) -> TaskSpec:
         """The task and its rendering.
@@ -210,7 +198,7 @@ class Job:
             ValueError: as for `interaction`.
         """
         rendering = {"chat_template_kwargs": self.args.chat_template_kwargs or {}, "sampling": self.args.sampling()}
-        return dataclasses.replace(self.game.task(), **rendering).complete(self.interaction)
+        return dataclasses.replace(self.task.spec(), **rendering).complete(self.interaction)
 
     def method(self) -> methods.Method | None:
         """The method; `None` where the trainer of a preset makes it.
@@ -218,16 +206,16 @@ class Job:
         Raises:
             ValueError: an option is invalid.
         """
-        if self.game.preset is not None and not self.game.asynchronous:
+        if self.task.preset is not None and not self.task.asynchronous:
             return None
-        objects = {"oracle": self.game.described_oracle()} if self.game.oracle and self.game.verifies else {}
+        objects = {"oracle": self.task.described_oracle()} if self.task.oracle and self.task.verifies else {}
         if hasattr(self.args, "method"):
             return self.args.method(**objects)
-        return methods.make(self.game.method, **_options(self.game.method_options), **objects)
+        return methods.make(self.task.method, **_options(self.task.method_options), **objects)
 
     def config(self) -> dict[str, Any]:
         """All settings as plain values: a recipe for the same run."""
-        values = {**asdict(self.game), **asdict(self.model), **self.args.to_dict()}
+        values = {**asdict(self.task), **asdict(self.model), **self.args.to_dict()}
         return {name: value for name, value in values.items() if value is not None and name not in _DERIVED}
 
 
@@ -254,28 +242,30 @@ class _First(argparse.ArgumentParser):
 
 
 def _chosen(arguments: Sequence[str]) -> tuple[dict[str, Any], str, str, list[str]]:
-    """The recipe, the method, the seam, and the arguments without the recipe."""
+    """The recipe, the method, the kind of training, and the arguments without the recipe."""
     parser = _First(add_help=False, allow_abbrev=False)
     parser.add_argument("--config")
+    arguments = [_with_new_flag(word) for word in arguments]
     _, others = parser.parse_known_args(arguments)
-    for flag in ("--method", "--seam"):
+    for flag in ("--method", "--training"):
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
     recipe = recipes.read(None if first.config is None else str(recipes.find(first.config)))
+    recipe = with_new_keys(recipe, _OLD_FIELDS, warn=True)
     search_here(recipe)
-    method = first.method or recipe.get("method") or GameArguments.method
-    seam = first.seam or recipe.get("seam") or GameArguments.seam
-    _require_method(method, seam)
-    return recipe, method, seam, others
+    method = first.method or recipe.get("method") or TaskArguments.method
+    training = first.training or recipe.get("training") or TaskArguments.training
+    _require_method(method, training)
+    return recipe, method, training, others
 
 
-def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[Any]) -> list[str]:
+def _of_method(recipe: dict[str, Any], method: str, training: str, parts: Sequence[Any]) -> list[str]:
     """Takes from a recipe what only its own method has, fields and options, and returns their names."""
-    own = recipe.get("method") or GameArguments.method
+    own = recipe.get("method") or TaskArguments.method
     if own == method:
         return []
     known, others = (
-        {one.name for part in some for one in fields(part)} for some in (parts, [imported(_config_of(own, seam))])
+        {one.name for part in some for one in fields(part)} for some in (parts, [imported(_config_of(own, training))])
     )
     unused = [name for name in recipe if name in others - known]
     options = as_mapping("method_options", recipe.get("method_options"))
@@ -286,13 +276,20 @@ def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[A
     return unused + [name for name in options if name not in taken]
 
 
-def _require_method(method: str, seam: str) -> None:
+def _require_method(method: str, training: str) -> None:
     of_trainers = {name: one.trainer for name, one in PRESETS.items() if name not in methods.METHODS}
-    if method in of_trainers and seam == "asynchronous":
+    if method in of_trainers and training == "asynchronous":
         raise ValueError(
-            f"the method {method!r} needs seam synchronous, got asynchronous; set method to ppo, and truncation."
+            f"the method {method!r} needs training synchronous, got asynchronous; set method to ppo, and truncation."
         )
     find("method", {**of_trainers, **methods.METHODS}, method)
+
+
+def _with_new_flag(word: str) -> str:
+    if not word.startswith("--") or (new := _OLD_FIELDS.get(_field(word))) is None:
+        return word
+    warn_of_old_name(f"--{_field(word)}", f"--{new}")
+    return "--" + new + "".join(word.partition("=")[1:])
 
 
 class _Shared(argparse.Namespace):
@@ -316,34 +313,34 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
         ValueError: the recipe or a field does not exist, or a value is invalid.
         OSError: the recipe cannot be read.
     """
-    recipe, method, seam, arguments = _chosen(arguments)
-    config = imported(_config_of(method, seam))
-    parts: Any = (GameArguments, config, ModelConfig)
+    recipe, method, training, arguments = _chosen(arguments)
+    config = imported(_config_of(method, training))
+    parts: Any = (TaskArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
     parser.changed = changed or {}
-    unused = _of_method(recipe, method, seam, parts)
+    unused = _of_method(recipe, method, training, parts)
     os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
     unknown = parser.set_defaults_with_config(**recipe)
-    game, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
+    task, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
     unknown += typed
     if unknown:
         raise ValueError(
-            f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
+            f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of TaskArguments, got "
             f"{flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
     if args.save_strategy == "no" and not changed and any(_field(word) == "save_steps" for word in arguments):
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
-    if game.oracle and not game.verifies:
+    if task.oracle and not task.verifies:
         if any(_field(word) == "oracle" for word in arguments):
-            raise ValueError(f"the method {method} uses no oracle, got {game.oracle!r}; leave it out.")
+            raise ValueError(f"the method {method} uses no oracle, got {task.oracle!r}; leave it out.")
         unused.append("oracle")
     if unused and args.process_index == 0:
         print(f"The method {method} does not use what the recipe has: {', '.join(unused)}.", file=sys.stderr)
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
-    return Job(game=game, args=args, model=model)
+    return Job(task=task, args=args, model=model)
 
 
 def describe_fields(arguments: Sequence[str]) -> str:
@@ -355,8 +352,8 @@ def describe_fields(arguments: Sequence[str]) -> str:
     Raises:
         ValueError: the recipe or the method does not exist.
     """
-    own, method, seam, _ = _chosen(arguments)
-    config = imported(_config_of(method, seam))
+    own, method, training, _ = _chosen(arguments)
+    config = imported(_config_of(method, training))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
 
@@ -374,7 +371,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     return "\n".join(
         [
             "What is played:",
-            *map(line, dataclasses.fields(GameArguments)),
+            *map(line, dataclasses.fields(TaskArguments)),
             *options,
             f"\nOf {config.__name__}, where it is not as in TRL:",
             *map(line, ours),
@@ -412,19 +409,23 @@ def _remedy(unknown: Sequence[str], parts: Any) -> str:
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     flags = [_field(word) for word in unknown if word.startswith("--")]
     if elsewhere := [flag for flag in flags if flag in synchronous - set(names)]:
-        return f"{', '.join(elsewhere)} need seam synchronous; leave them out, or set seam to synchronous."
+        return f"{', '.join(elsewhere)} need training synchronous; leave them out, or set training to synchronous."
     return " ".join(filter(None, (did_you_mean(flag, names) for flag in flags))) or "correct or remove it."
 
 
-def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
+def trainer_of(method: str, training: str = TaskArguments.training) -> str:
     """The trainer class of a method, as `imported` imports it."""
-    return _SERVED if seam == "asynchronous" else PRESETS.get(method, _ANY).trainer
+    return _SERVED if training == "asynchronous" else PRESETS.get(method, _ANY).trainer
 
 
-def _config_of(method: str, seam: str) -> str:
+def _config_of(method: str, training: str) -> str:
     preset = PRESETS.get(method, _ANY)
-    return preset.served if seam == "asynchronous" else preset.config
+    return preset.served if training == "asynchronous" else preset.config
 
 
 def _options(value: Any) -> dict[str, Any]:
     return dict(value or {})
+
+
+if not TYPE_CHECKING:  # which would take any name for known
+    __getattr__ = old_names(__name__, {"GameArguments": "TaskArguments"})

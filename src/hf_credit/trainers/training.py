@@ -28,7 +28,7 @@ from hf_credit.tasks.rows import TaskRows, load_splits, require_split, without_e
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
-from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
+from hf_credit.trainers.recipes import Job, TaskArguments, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
 
@@ -58,7 +58,7 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.save_model(job.args.output_dir, _internal_call=True)
         trainer.save_state()
     if job.args.push_to_hub:
-        dataset = hub_id(job.game.dataset_name)  # the card links to it
+        dataset = hub_id(job.task.dataset_name)  # the card links to it
         trainer.push_to_hub(dataset_name=dataset and dataset[0])
     # A process that exits while the main one saves would end the threads of the process group.
     trainer.accelerator.wait_for_everyone()
@@ -76,7 +76,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
     Raises:
         ValueError: a setting is invalid.
     """
-    game, args, model = job.game, job.args, job.model
+    task, args, model = job.task, job.args, job.model
     require_trackers(args)
     spec, interaction = job.spec(), job.interaction
     require_model(str(model.model_name_or_path), model.model_revision)
@@ -84,16 +84,16 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
     rows = rows or load_rows(job)
     if args.process_index == 0:
         _warn_of_other_prompts(spec, str(model.model_name_or_path))
-        _warn_of_other_settings(game)
-    trainer_class = trainer_of(game.method if method is None else method.name, game.seam)
+        _warn_of_other_settings(task)
+    trainer_class = trainer_of(task.method if method is None else method.name, task.training)
     method = method or job.method()
     credited: dict[str, Any] = {}
     if method is not None:
         composed = args.composed(method)
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
-    if method is None and game.preset is not None and game.preset.oracle:
-        credited["oracle"] = Oracled(interaction).check_oracle(resolve(game.described_oracle()))
+    if method is None and task.preset is not None and task.preset.oracle:
+        credited["oracle"] = Oracled(interaction).check_oracle(resolve(task.described_oracle()))
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": args.trust_remote_code,
@@ -101,15 +101,15 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
         **(args.model_init_kwargs or {}),
     }
     tokenizer = tokenizer_of(model.model_name_or_path, args)
-    if game.asynchronous:
+    if task.asynchronous:
         if model.load_in_4bit or model.load_in_8bit:
-            raise ValueError("a quantised model needs the seam synchronous, got asynchronous; leave one out.")
+            raise ValueError("a quantised model needs the training synchronous, got asynchronous; leave one out.")
     else:
         args.model_init_kwargs.setdefault("attn_implementation", model.attn_implementation)
         credited["quantization_config"] = get_quantization_config(model)
-    if game.role_models:
+    if task.role_models:
         credited["samplers"] = load_role_models(
-            cast(dict[str, Any], game.role_models),
+            cast(dict[str, Any], task.role_models),
             interaction,
             tokenizer,
             args.max_completion_length,
@@ -138,12 +138,12 @@ def _warn_of_other_prompts(spec: TaskSpec, model: str) -> None:
         print(f"Warning: {difference}", file=sys.stderr)
 
 
-def _warn_of_other_settings(game: GameArguments) -> None:
+def _warn_of_other_settings(task: TaskArguments) -> None:
     """Says which settings of a paper an asynchronous training cannot have."""
-    if game.asynchronous and game.preset is not None:
+    if task.asynchronous and task.preset is not None:
         from hf_credit.trainers.asynchronous.presets import impossible
 
-        if lost := impossible(imported(game.preset.config)):
+        if lost := impossible(imported(task.preset.config)):
             named = ", ".join(f"{name}={value}" for name, value in lost.items())
             print(f"Warning: asynchronous training has not {named} of the paper's settings.", file=sys.stderr)
 
@@ -155,39 +155,39 @@ def load_rows(job: Job) -> TaskRows:
         ValueError: rows do not fit the task, lack what their scorer needs, or overlap with an evaluation set.
         OSError: rows cannot be read.
     """
-    game, args, spec, interaction = job.game, job.args, job.spec(), job.interaction
+    task, args, spec, interaction = job.task, job.args, job.spec(), job.interaction
     evaluated = args.eval_strategy != "no"
-    if evaluated and game.problem_sets and not game.evaluation_problem_sets:
+    if evaluated and task.problem_sets and not task.evaluation_problem_sets:
         raise ValueError(
             "an evaluation during training draws its tasks from evaluation_problem_sets, got none; name a set, or set "
             "eval_strategy to 'no'."
         )
     sets, kept_out = (
-        [load_problems(name, game.on_missing) for name in names]
-        for names in (game.problem_sets, game.evaluation_problem_sets)
+        [load_problems(name, task.on_missing) for name in names]
+        for names in (task.problem_sets, task.evaluation_problem_sets)
     )
     if sets:
         train, held_out, column = concatenate_datasets([problems.rows for problems in sets]), None, "problem"
         TaskSource(interaction).require_columns(train.column_names)
     else:
         train, held_out = _dataset_rows(job, interaction)
-        column = str(spec.options.get("column", "problem"))
-    rows = without_evaluation(train, kept_out, game.on_overlap, column, game.held_out_tasks, sets)
+        column = str(spec.task_options.get("column", "problem"))
+    rows = without_evaluation(train, kept_out, task.on_overlap, column, task.held_out_tasks, sets)
     return rows if sets and evaluated else replace(rows, held_out=held_out)
 
 
 def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     """Training and evaluation rows, from a dataset or the task itself; `None` without evaluation."""
-    game, args = job.game, job.args
+    task, args = job.task, job.args
     evaluated = args.eval_strategy != "no"
-    if game.dataset_name is None:
+    if task.dataset_name is None:
         at_once = args.generation_batch_size
-        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
+        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, task.training_tasks)
         rows = TaskSource(interaction).tasks("train", size)
-        return rows, TaskSource(interaction).tasks("held_out", game.held_out_tasks) if evaluated else None
-    train = game.dataset_train_split
-    splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
-    wanted = [train, *([game.dataset_test_split] if evaluated else [])]
+        return rows, TaskSource(interaction).tasks("held_out", task.held_out_tasks) if evaluated else None
+    train = task.dataset_train_split
+    splits = load_splits(task.dataset_name, train, task.dataset_config, task.dataset_streaming)
+    wanted = [train, *([task.dataset_test_split] if evaluated else [])]
     found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
     for rows in found:
         TaskSource(interaction).require_columns(rows.column_names)
@@ -200,26 +200,26 @@ def evaluation_of(job: Job, folder: str | Path) -> str:
     Args:
         folder: of the policy.
     """
-    game = job.game
-    rows, split = next(iter([*game.evaluation_problem_sets, *game.problem_sets]), game.dataset_name), "test"
-    if rows is not None and rows == game.dataset_name:
-        splits = load_splits(rows, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
-        split = game.dataset_test_split if game.dataset_test_split in splits else game.dataset_train_split
-    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, Any], game.role_models))
+    task = job.task
+    rows, split = next(iter([*task.evaluation_problem_sets, *task.problem_sets]), task.dataset_name), "test"
+    if rows is not None and rows == task.dataset_name:
+        splits = load_splits(rows, task.dataset_train_split, task.dataset_config, task.dataset_streaming)
+        split = task.dataset_test_split if task.dataset_test_split in splits else task.dataset_train_split
+    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, Any], task.role_models))
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
     """The facts that a report needs in addition to the settings."""
     args, parameters = job.args, list(trainer.model.parameters())
     return {
-        "method": job.game.method,
+        "method": job.task.method,
         "paper": dict(trainer._paper),
         "command": redacted_command(["hf-credit", *sys.argv[1:]]),
         "processes": trainer.accelerator.num_processes,
         "hardware": hardware(),
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        "instances_per_update": args.generation_batch_size if job.game.asynchronous else tasks_of_update(args),
+        "instances_per_update": args.generation_batch_size if job.task.asynchronous else tasks_of_update(args),
     }
 
 

@@ -33,7 +33,7 @@ _counts: Counter[str] = Counter()
 _counting = threading.Lock()
 
 
-class Verdict(NamedTuple):
+class AnswerCheck(NamedTuple):
     """The result of a check.
 
     Attributes:
@@ -53,7 +53,7 @@ class CheckerError(RuntimeError):
     """The checker does not work, so the score of a reply is unknown."""
 
 
-def check(prediction: str, gold: str) -> Verdict:
+def check(prediction: str, gold: str) -> AnswerCheck:
     r"""Checks whether the final answer of a reply equals the gold answer.
 
     Paper C3, Appendix E: compares the last answer-like span as exact rationals if both are numbers, else as normalised
@@ -69,18 +69,18 @@ def check(prediction: str, gold: str) -> Verdict:
     """
     right = _gold(gold)
     try:
-        verdict = _check(prediction, right)
+        checked = _check(prediction, right)
     except Exception as error:  # a bug of ours must not reward the reply either
-        verdict = Verdict(0.0, "given_up", None, f"{type(error).__name__}: {error}"[:300])
+        checked = AnswerCheck(0.0, "given_up", None, f"{type(error).__name__}: {error}"[:300])
     with _counting:
-        _counts[verdict.status] += 1
-        times = _counts[verdict.status]
-    if verdict.status in STATUSES[3:] and times & (times - 1) == 0:  # the first, second, fourth, eighth ... time
+        _counts[checked.status] += 1
+        times = _counts[checked.status]
+    if checked.status in STATUSES[3:] and times & (times - 1) == 0:  # the first, second, fourth, eighth ... time
         _log.warning(
             "The check of an answer came to %s (%s) for the %d. time; the answer was %.200r, the gold answer %.200r.",
-            *(verdict.status, verdict.detail, times, verdict.answer, gold),
+            *(checked.status, checked.detail, times, checked.answer, gold),
         )
-    return verdict
+    return checked
 
 
 def score(prediction: str, gold: str) -> float:
@@ -94,13 +94,13 @@ def score(prediction: str, gold: str) -> float:
         ValueError: the gold answer is missing or too long.
         CheckerError: the checker does not work, for this gold answer or at all.
     """
-    verdict = check(prediction, gold)
-    if verdict.status == "checker_failed":
+    checked = check(prediction, gold)
+    if checked.status == "checker_failed":
         raise CheckerError(
-            f"the checker must handle a gold answer to score a reply, got {verdict.detail} for {gold!r}; drop the row "
+            f"the checker must handle a gold answer to score a reply, got {checked.detail} for {gold!r}; drop the row "
             "or correct the checker."
         )
-    return verdict.score
+    return checked.score
 
 
 def score_task(task: Mapping[str, Any], text: str) -> float:
@@ -128,10 +128,10 @@ def counts() -> dict[str, int]:
         return {status: _counts[status] for status in STATUSES}
 
 
-def _check(prediction: str, gold: Answer) -> Verdict:
+def _check(prediction: str, gold: Answer) -> AnswerCheck:
     found = final_answer(prediction)
     if found.answer is None:
-        return Verdict(0.0, "no_answer", None, found.reason)
+        return AnswerCheck(0.0, "no_answer", None, found.reason)
     right, answer = without_parameters(*without_options(gold, normal(found.answer)))
     equal = decide(right, answer)
     if not equal:
@@ -142,12 +142,13 @@ def _check(prediction: str, gold: Answer) -> Verdict:
         try:
             equal = WORKER.equal(right.text, answer.text)
         except Broken as error:
-            return Verdict(0.0, "checker_failed", found.answer, str(error))
+            return AnswerCheck(0.0, "checker_failed", found.answer, str(error))
         except GivenUp as error:
             blame = _trouble_with(right.text)
             status = "given_up" if blame is None else "checker_failed"
-            return Verdict(0.0, status, found.answer, str(error) if blame is None else f"{blame} with the gold answer")
-    return Verdict(1.0, "equal", found.answer) if equal else Verdict(0.0, "different", found.answer)
+            why = str(error) if blame is None else f"{blame} with the gold answer"
+            return AnswerCheck(0.0, status, found.answer, why)
+    return AnswerCheck(1.0, "equal", found.answer) if equal else AnswerCheck(0.0, "different", found.answer)
 
 
 @functools.lru_cache(maxsize=4096)

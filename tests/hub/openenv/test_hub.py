@@ -40,7 +40,7 @@ def test_openenv_pushes_the_folder_and_we_load_it(hub_env: dict[str, str], there
     listed = set(api.list_repo_files(f"{owner}/ttt", repo_type="space"))
     assert set(space_files("tic_tac_toe")) <= listed
     interaction = load_environment(f"{owner}/ttt", **there)
-    assert interaction.spec()["environment"] == "tic_tac_toe"
+    assert interaction.spec()["task"] == "tic_tac_toe"
 
 
 def test_what_is_published_is_loaded_with_its_options_and_as_it_is_to_be_shown(
@@ -52,8 +52,8 @@ def test_what_is_published_is_loaded_with_its_options_and_as_it_is_to_be_shown(
     for revision in (None, published.commit):
         loaded = load_environment(f"{owner}/small-sudoku", revision=revision, history="current", max_turns=3, **there)
         assert loaded.spec() == {
-            "environment": "sudoku",
-            "environment_options": {"size": 4, "blanks": 5, "notation": "grid"},
+            "task": "sudoku",
+            "task_options": {"size": 4, "blanks": 5, "notation": "grid"},
             "history": "current",
             "instructions": True,
             "max_turns": 3,
@@ -73,7 +73,7 @@ def test_a_space_of_others_is_played_where_it_is_served(there: dict[str, str], o
     loaded.close()
     # So is one of ours, where that is wanted.
     again = load_environment(f"{served}/small", probe=["fill 1 1 1"])
-    assert again.spec()["environment"] == "openenv"
+    assert again.spec()["task"] == "openenv"
     assert space_url("My_Org/Some.Space") == "https://my-org-some-space.hf.space"
 
 

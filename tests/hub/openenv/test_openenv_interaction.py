@@ -74,7 +74,7 @@ def test_a_space_of_ours_plays_as_the_environment_does_in_this_process(opened: A
 def test_a_recipe_names_it_and_a_spec_makes_it_again(opened: Any, served: str) -> None:
     interaction = opened("walk", history="append", instructions=False, max_turns=5, sessions=3)
     spec = TaskSpec.of(interaction)
-    assert (spec.environment, spec.environment_options["url"]) == ("openenv", f"{served}/walk")
+    assert (spec.task, spec.task_options["url"]) == ("openenv", f"{served}/walk")
     again = TaskSpec.from_dict(spec.to_dict()).build()
     assert again.spec() == interaction.spec()
     assert isinstance(again.environment, OpenEnvEnvironment)  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def test_a_recipe_names_it_and_a_spec_makes_it_again(opened: Any, served: str) -
 
 
 def test_the_files_beside_a_policy_choose_no_server(tmp_path: Path) -> None:
-    found = TaskSpec(environment="openenv", environment_options={"url": "https://example.org"})
+    found = TaskSpec(task="openenv", task_options={"url": "https://example.org"})
     found.save(tmp_path)
     beside = TaskSpec.load(tmp_path)
     assert beside is not None

@@ -15,10 +15,10 @@ from hf_credit.trainers.recipes import describe_fields, read_job
 
 def recipe(folder: Path, **changed: Any) -> list[str]:
     values = {
-        "seam": "asynchronous",
+        "training": "asynchronous",
         "method": "grpo",
-        "environment": "sudoku",
-        "environment_options": {"size": 4, "blanks": 4},
+        "task": "sudoku",
+        "task_options": {"size": 4, "blanks": 4},
         "model_name_or_path": "policy",
         "output_dir": str(folder / "run"),
         "max_completion_length": 12,
@@ -32,14 +32,14 @@ def recipe(folder: Path, **changed: Any) -> list[str]:
     return ["--config", str(path)]
 
 
-def test_a_recipe_names_its_seam(tmp_path: Path) -> None:
+def test_a_recipe_names_its_kind_of_training(tmp_path: Path) -> None:
     job = read_job(recipe(tmp_path, instances_per_update=16, max_staleness=2, method_options={"group_size": 3}))
     assert isinstance(job.args, AsyncCreditConfig)
     assert (job.args.generation_batch_size, job.args.max_staleness) == (16, 2)
     method = job.method()
     assert isinstance(method, Method)
     assert method.collector.size == 3  # type: ignore[attr-defined]
-    other = read_job([*recipe(tmp_path), "--seam", "synchronous"])
+    other = read_job([*recipe(tmp_path), "--training", "synchronous"])
     assert isinstance(other.args, CreditConfig)
 
 
@@ -57,10 +57,13 @@ def test_a_preset_has_the_papers_settings_here_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"beta": 0.04}, r"got --beta; beta need seam synchronous; leave them out, or set seam to synchronous\."),
-        ({"trust_region": 0.1, "share_prompts": False}, r"share_prompts, trust_region need seam synchronous"),
-        ({"seam": "parallel"}, r"seam must be one of synchronous, asynchronous, got 'parallel'; pick one\."),
-        ({"role_models": {"judge": "model"}}, r"role_models need seam synchronous, got \['judge'\]"),
+        (
+            {"beta": 0.04},
+            r"got --beta; beta need training synchronous; leave them out, or set training to synchronous\.",
+        ),
+        ({"trust_region": 0.1, "share_prompts": False}, r"share_prompts, trust_region need training synchronous"),
+        ({"training": "parallel"}, r"training must be one of synchronous, asynchronous, got 'parallel'; pick one\."),
+        ({"role_models": {"judge": "model"}}, r"role_models need training synchronous, got \['judge'\]"),
     ],
 )
 def test_what_goes_with_the_other_seam_is_refused(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:

@@ -141,14 +141,14 @@ def test_a_server_that_is_not_there_is_told_before_a_model_is_loaded(micro_polic
 def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Path, tmp_path: Path) -> None:
     recipe = {
         **ON_A_PROCESSOR,
-        "seam": "asynchronous",
+        "training": "asynchronous",
         "method": "ppo",
         "method_options": {"group_size": 2},
         "truncation": "random",
         "truncation_options": {"probability": 0.5},
         "critic_learning_rate": 1e-3,
-        "environment": "sudoku",
-        "environment_options": {"size": 4, "blanks": 4},
+        "task": "sudoku",
+        "task_options": {"size": 4, "blanks": 4},
         "history": "current",
         "instructions": False,
         "model_name_or_path": str(micro_policy),
@@ -164,7 +164,7 @@ def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Pat
     run_job(job)
     assert len(server.loaded) == 3
     spec = TaskSpec.load(tmp_path / "run")
-    assert spec.environment == "sudoku"
+    assert spec.task == "sudoku"
     assert spec.method is not None
     assert (spec.method["name"], spec.method["options"]["group_size"]) == ("ppo", 2)
     assert (tmp_path / "run" / "model.safetensors").exists()

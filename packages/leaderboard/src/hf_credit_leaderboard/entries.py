@@ -169,7 +169,7 @@ class Entry(Options):
         """
         task = season.board(self.board).task()
         shown = dict(self.shown)
-        if task.collaboration:
+        if not task.has_prompts():
             shown = {name: value for name, value in shown.items() if name == "chat_template_kwargs"}
         return dataclasses.replace(task, sampling=self.sampled(), **shown)
 

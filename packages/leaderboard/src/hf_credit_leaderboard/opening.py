@@ -58,12 +58,12 @@ def credit_board(name: str, spec: TaskSpec, policy: Path, **settings: Any) -> Cr
     Raises:
         ValueError: the environment has another history.
     """
-    if spec.environment and spec.history != "current":
+    if spec.has_prompts() and spec.history != "current":
         raise ValueError(
-            f"a state must have one context to be enumerated, got history={spec.history!r} for {spec.environment!r}; "
+            f"a state must have one context to be enumerated, got history={spec.history!r} for {spec.task!r}; "
             "make the policy with --history current."
         )
-    sampling = _ACTIONS if spec.environment else _ENUMERABLE
+    sampling = _ACTIONS if spec.has_prompts() else _ENUMERABLE
     return CreditTask(
         name=name,
         spec=_complete(dataclasses.replace(spec, sampling=sampling, method=None, critic_model=None)),

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
-from hf_credit.extras import how_to_install
+from hf_credit.optional_packages import how_to_install
 from hf_credit_leaderboard import views
 from hf_credit_leaderboard.entries import MOST_REPLIES_BYTES
 from hf_credit_leaderboard.form import Form

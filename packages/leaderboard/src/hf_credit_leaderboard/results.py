@@ -77,7 +77,7 @@ class Results:
             method's learning curves; `None` where the benchmark has no such cell.
         """
         spec = self.season.credit_board(row.entry.board).task()
-        problem = GAMES.get(str(spec.environment or spec.collaboration))
+        problem = GAMES.get(spec.task)
         cells = {
             cell["method"]: cell
             for cell in self.cells

@@ -35,7 +35,7 @@ _RANK = "Rank"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Ruling:
     """The result of a pull request.
 
     Attributes:
@@ -84,11 +84,11 @@ class Verifier:
         self.api = connect(hub.endpoint, hub.token)
         self._repo = Repository(self.api, self.season.results, "dataset")
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def rulings(self) -> Iterator[Ruling]:
         """Handles every entry without a record and every open pull request, and publishes rankings after each round.
 
         A round takes the oldest pull request of each account, so that nobody waits longer than for one entry of each
-        other account. Each is judged alone: whatever it raises is its verdict.
+        other account. Each is judged alone: whatever it raises is its ruling.
 
         Raises:
             HubError: the Hub refuses this verifier, or failed after all retries.
@@ -109,8 +109,8 @@ class Verifier:
                 judged.add(number)
                 yield self._alone(self.handle, number, number)
 
-    def _alone(self, judge: Callable[[Any], Verdict], subject: int | str, number: int) -> Verdict:
-        """Returns the verdict on an entry. What it raises is its own if the Hub answers this verifier otherwise."""
+    def _alone(self, judge: Callable[[Any], Ruling], subject: int | str, number: int) -> Ruling:
+        """Returns the ruling on an entry. What it raises is its own if the Hub answers this verifier otherwise."""
         try:
             return judge(subject)
         except Exception as error:
@@ -118,9 +118,9 @@ class Verifier:
                 self._repo.head()
             entry = None if number else str(subject)
             reason = f"It stays as it is: {_reason(error, f'entry {entry or number}')}"
-            return Verdict(number=number, entry=entry, listed=False, reason=reason)
+            return Ruling(number=number, entry=entry, listed=False, reason=reason)
 
-    def handle(self, number: int) -> Verdict:
+    def handle(self, number: int) -> Ruling:
         """Checks one pull request, and merges it with a record or closes it with a reason.
 
         Any exception that its files cause is a reason. It is merged once its record is whole and can be published.
@@ -160,9 +160,9 @@ class Verifier:
                 propose(self.hub, entry, verified_results(record), source)
             except (HubError, ValueError) as error:
                 comment += f" Its results were not proposed to its models: {first_line(error)}"
-        return Verdict(number=number, entry=name, listed=True, reason=comment)
+        return Ruling(number=number, entry=name, listed=True, reason=comment)
 
-    def finish(self, name: str) -> Verdict:
+    def finish(self, name: str) -> Ruling:
         """Verifies a merged entry without a record, which a crash can leave behind."""
         board = self.results().row(name).entry.board
         try:
@@ -176,7 +176,7 @@ class Verifier:
             record = Record(entry=name, season=self.season.name, board=board, badge=SELF_REPORTED, notes=(reason,))
             files = {record_path(name): record.signed(self.secret)}
         self._publish(files)
-        return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
+        return Ruling(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
 
     def verify(
         self, name: str, entry: entries.Entry, episodes: Sequence[entries.PlayedEpisode], submitter: str = ""
@@ -282,11 +282,11 @@ class Verifier:
         message = f"Record {Path(next(iter(files))).stem}"
         self.hub.publish(files, self.season.results, "dataset", message=message, dry_run=dry_run)
 
-    def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
+    def _refuse(self, number: int, name: str | None, reason: str) -> Ruling:
         # The reason may quote untrusted text, and a comment is Markdown.
         comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
         self._repo.ask(self.api.change_discussion_status, number, "closed", comment=comment, doing="closing in")
-        return Verdict(number=number, entry=name, listed=False, reason=reason)
+        return Ruling(number=number, entry=name, listed=False, reason=reason)
 
 
 def publish_rankings(hub: Hub, results: Results) -> None:

@@ -134,7 +134,7 @@ def make_submission(
             f"every checkpoint must have a training seed, got {len(training_seeds)} for {len(runs)}; name them."
         )
     shown: dict[str, Any] = {"chat_template_kwargs": dict(spec.chat_template_kwargs)}
-    if task.task().environment:
+    if task.task().has_prompts():
         shown |= {name: getattr(spec, name) for name in entries.SHOWN}
     method = dict(spec.method) if spec.method else {"name": "unknown", "options": {}}
     facts, run = logs[0]

@@ -100,7 +100,7 @@ def completion(record: Mapping[str, Any], place: str, model: str) -> Event:
     """Returns a recorded reply as a chat completion.
 
     Args:
-        record: as in `hf_credit.agents.states.Answered`.
+        record: as in `hf_credit.agents.states.AnsweredCall`.
         place: of the reply in the run, for ids.
         model: of the call.
     """

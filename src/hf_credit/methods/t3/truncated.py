@@ -29,7 +29,7 @@ class TruncatedState(Generic[S]):
 
     inner: S  # the state of the inner Interaction
     seed: int  # the seed of the rule's random draws
-    turns: int = 0  # number of turns so far. A turn is a step, with those of `Learned.untrained` roles that follow it.
+    turns: int = 0  # so far. A turn is a step, with those of `TrainedRoles.untrained` roles that follow it.
     progress: tuple[float | None, ...] = ()  # the progress of each turn that the rule measured
     cut: int | None = None  # the turn after which the episode was cut, counted from 1; `None` without a cut
     stalled: bool = False  # whether the last turn stalled
@@ -75,7 +75,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         self.cut = cut
         self.train_stalled = train_stalled
         self._interruptible = capabilities.Interruptible(inner)
-        self._untrained = capabilities.Learned(inner).untrained
+        self._untrained = capabilities.TrainedRoles(inner).untrained
         self._rule_metric = f"cut/{rule.name or type(rule).__name__}"
 
     def start(self, task: Mapping[str, Any], seed: int) -> TruncatedState[S]:
@@ -145,7 +145,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         return bool(pending) and all(request.role in self._untrained for request in pending)
 
     def scores(self, state: TruncatedState[S]) -> int:
-        return 0 if self._unanswered(state) else capabilities.Metered(self.inner).scores(state.inner)
+        return 0 if self._unanswered(state) else capabilities.Costs(self.inner).scores(state.inner)
 
     def outcome(self, state: TruncatedState[S]) -> float:
         return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
@@ -153,7 +153,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     def trained(self, state: TruncatedState[S]) -> bool:
         masked = self.cut == "mask" and state.cut is not None and state.turns > state.cut
         stalled = state.stalled and not self.train_stalled
-        return not masked and not stalled and capabilities.Learned(self.inner).trained(state.inner)
+        return not masked and not stalled and capabilities.TrainedRoles(self.inner).trained(state.inner)
 
     def ending(self, state: TruncatedState[S]) -> Ending:
         return Ending.CUT if self.inner.pending(state.inner) else self.inner.ending(state.inner)

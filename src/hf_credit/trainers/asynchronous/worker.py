@@ -29,7 +29,7 @@ from hf_credit.rollouts import (
     decision_rows,
     refuse_total_failure,
 )
-from hf_credit.rollouts.capabilities import Batched, Metered
+from hf_credit.rollouts.capabilities import Batched, Costs
 from hf_credit.rollouts.failures import check_replays, in_one_line
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.rollouts.samplers import SubmittingSampler
@@ -423,7 +423,7 @@ class Worker:
         metrics = {
             **update_metrics(summaries),
             **context.logged(),
-            **{f"world/{name}": float(value) for name, value in Metered(self.interaction).costs().items()},
+            **{f"world/{name}": float(value) for name, value in Costs(self.interaction).costs().items()},
         }
         collection = Collection(
             number=one.number,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.cli.demo import DemoRecipe, few_threads, folders, make_base, train_both
 from hf_credit.cli.progress import Progress
-from hf_credit.extras import needed
+from hf_credit.optional_packages import needed
 from hf_credit.rollouts.capabilities import TaskSource
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def run_leaderboard_demo(
             boards.append((credit_board(name, spec, own, **settings), own))
         secret = SeasonSecret.new()
         secret.save(folder / SECRET_FILE)
-        game = {key: value for key, value in what.runs.setup().items() if key.startswith("environment")}
+        game = {key: value for key, value in what.runs.setup().items() if key.startswith("task")}
         tasks = [SeasonTask(name=what.board, spec=game, public=what.tasks, secret=what.tasks)]
         open_season(hub, "demonstration", BENCHMARK, RESULTS, secret, tasks, boards)
         say(f"The season 'demonstration' is open; its secret is in {folder / SECRET_FILE}.")
@@ -145,8 +145,8 @@ def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Pat
         )
         request = entered.send(hub, RESULTS).pull_request
         say(f"{name}: {entered.score:.3f} on public tasks, {request}")
-        for verdict in Verifier(hub, BENCHMARK, secret).verdicts():
-            say(f"  {'listed' if verdict.listed else 'rejected'}: {verdict.reason}")
+        for ruling in Verifier(hub, BENCHMARK, secret).rulings():
+            say(f"  {'listed' if ruling.listed else 'rejected'}: {ruling.reason}")
 
 
 def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callable[[str], None]) -> None:
@@ -183,9 +183,9 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
         confined.add(board)
         return confined_play(request, readable, limits)
 
-    for verdict in Verifier(hub, BENCHMARK, secret, play=measured).verdicts():
-        if not verdict.listed:
-            say(f"rejected: {verdict.reason}")
+    for ruling in Verifier(hub, BENCHMARK, secret, play=measured).rulings():
+        if not ruling.listed:
+            say(f"rejected: {ruling.reason}")
 
 
 def _credit_policy(folder: Path, task: str, options: Mapping[str, Any], quality: float, episodes: int = 384) -> Path:
@@ -197,7 +197,7 @@ def _credit_policy(folder: Path, task: str, options: Mapping[str, Any], quality:
     sampling = Sampling(max_new_tokens=2)
     spec = TaskSpec.of_name(task, options, sampling=sampling, **vars(MICRO_PROMPTS))
     rows = None
-    if spec.collaboration:  # half of them are held-out tasks, as the policy only serves to measure credit
+    if not spec.has_prompts():  # half of them are held-out tasks, as the policy only serves to measure credit
         tasks = TaskSource(spec.build()).tasks
         rows = [*tasks("train", episodes // 2), *tasks("held_out", episodes // 2)]
     size: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2}

@@ -129,10 +129,10 @@ def verify(
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
         try:
-            for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).verdicts():
-                source = f"pull request {verdict.number}" if verdict.number else "merged before"
-                outcome = "listed" if verdict.listed else "rejected"
-                typer.echo(f"{source}, entry {verdict.entry}: {outcome}. {verdict.reason}")
+            for ruling in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).rulings():
+                source = f"pull request {ruling.number}" if ruling.number else "merged before"
+                outcome = "listed" if ruling.listed else "rejected"
+                typer.echo(f"{source}, entry {ruling.entry}: {outcome}. {ruling.reason}")
         except HubError as error:
             if not watch:
                 raise

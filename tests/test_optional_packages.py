@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.extras import how_to_install
+from hf_credit.optional_packages import how_to_install
 
 
 @pytest.mark.parametrize(
