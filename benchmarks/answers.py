@@ -1,4 +1,4 @@
-"""Answers: mathematical answers checked a second, beside math-verify called directly.
+"""Answers: mathematical answers checked a second, compared with math-verify called directly.
 
 Three kinds of pairs of gold answer and reply, made from fixed seeds: integers, other rational numbers, and expressions
 that take algebra, each right in half of the replies. The other side calls `parse` and `verify` of math-verify in this

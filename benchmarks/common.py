@@ -139,7 +139,7 @@ def timed_updates(
 
 
 def policy_passes(trainer: Any) -> list[tuple[Any, str, str]]:
-    """What of a trainer is the policy's own work beside generation and the optimizer's steps, for `timed_updates`."""
+    """What of a trainer is the policy's own work besides generation and the optimizer's steps, for `timed_updates`."""
     passes = "scores_of_rows" if hasattr(trainer, "scores_of_rows") else "_get_per_token_logps_and_entropies"
     return [
         (trainer, "_compute_loss", "forward"),

@@ -1,4 +1,4 @@
-"""Diagnostics: what a bucket costs to sample by replay, beside playing every episode from its beginning.
+"""Diagnostics: what a bucket costs to sample by replay, compared with playing every episode from its beginning.
 
 Both sides sample the same number of buckets, as `hf-credit diagnose` does: a decision, several different replies and
 some more for the baseline, each replayed to the end several times. Replay begins at the recorded state. The other side

@@ -1,4 +1,4 @@
-"""The Hub of one's own: a large file and many small ones, up and down, beside a plain copy.
+"""The Hub of one's own: a large file and many small ones, up and down, compared with a plain copy.
 
 The client is huggingface_hub in a process of its own with an own cache, by LFS as the Hub of one's own speaks it; the
 server runs in this process. An upload is `create_commit`, which hashes every byte on both sides and leaves the bytes

@@ -9,7 +9,7 @@ notes the highest memory it ever had (the kernel's resident set, so Linux only).
 gradients, optimizer states, activations and all that the trainers keep. Seconds are those of one thread on a
 processor, of all steps but the first.
 
-A pretrained model (`--model`) shows what its vocabulary costs, and `--before` measures another commit beside this one.
+A pretrained model (`--model`) shows what its vocabulary costs, and `--before` measures another commit, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Multi-turn PPO: what its critic adds to a training step, beside TRL's GRPO on the same rows.
+"""Multi-turn PPO: what its critic adds to a training step, compared with TRL's GRPO on the same rows.
 
 Both trainers get the same episodes of several turns, the same model and nothing to generate, as in `memory.py`. Of
 PPO's step every moment belongs to one column: forward and backward of the policy; its optimizer; those of the critic,

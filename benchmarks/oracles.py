@@ -1,4 +1,4 @@
-"""Oracles: how long a verdict takes, beside constraint and search libraries on the same positions.
+"""Oracles: how long a verdict takes, compared with constraint and search libraries on the same positions.
 
 - Minesweeper: the posterior over every layout that agrees with the board. Positions are those before each action of
   random play (uniform over legal actions), and of play by the oracle, whose boards are more open and harder. Every

@@ -37,7 +37,9 @@ from hf_credit.trainers.warm_up import WarmUpTrainer
 
 MAX_REPLY = 16
 """The most tokens of a reply; an action with its tags and end token takes 10."""
-SCRATCH = tempfile.TemporaryDirectory(prefix="hf-credit-benchmarks-")  # of this process: others may train beside it
+SCRATCH = tempfile.TemporaryDirectory(
+    prefix="hf-credit-benchmarks-"
+)  # of this process: others may train at the same time
 
 # Of each end token, the marks around a message. In the template the answer of a tool reads like any other observation,
 # so that TRL's contexts are the same tokens. It never renders a call, as TRL keeps their tokens; it must look as

@@ -7,7 +7,7 @@ the median step is on the clock. The profile is that of the first process; every
 - waiting: calls in which processes meet, to agree on how many contexts there are or to exchange metrics and credit;
 - own: all else.
 
-How fast several could be is measured beside it, with a process's share of the rows and nobody to wait for: alone,
+How fast several could be is measured, too, with a process's share of the rows and nobody to wait for: alone,
 which tells what smaller batches cost, and side by side in as many processes that know nothing of each other, which
 tells what the cores of this machine take from each other, too. The latter is the ceiling; of its processes the
 slowest is reported.

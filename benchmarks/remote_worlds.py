@@ -1,4 +1,4 @@
-"""Remote worlds: what a step over the network costs beside the same step in this process, and what side by side gains.
+"""Remote worlds: what a step over the network costs against the same one in this process, and what side by side gains.
 
 The same Sudokus are played with the same scripted replies: by the rules in this process, and by a Space of them that
 `uvicorn` serves on this machine, over WebSockets. Remote episodes are played one after the other or side by side, and

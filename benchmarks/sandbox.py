@@ -1,4 +1,4 @@
-"""Sandbox: code scored by its tests, isolated, beside a bare interpreter that is started for each snippet.
+"""Sandbox: code scored by its tests, isolated, compared with a bare interpreter that is started for each snippet.
 
 Both sides run the same solutions with the same tests, two at a time. The bare side is `python -I` on the solution and
 its tests in one file, which tells success by its exit status: no isolation, no limits, one outcome for all tests. The

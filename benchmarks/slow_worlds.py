@@ -1,10 +1,10 @@
-"""Slow worlds: how long many episodes take whose steps wait, beside the longest of them alone.
+"""Slow worlds: how long many episodes take whose steps wait, compared with the longest of them alone.
 
 Each episode is a walk of 1 to 16 steps, and each step of its world sleeps for 0.05 s, as a web shop or a simulator in
 another process lets one wait. Nothing is generated: replies are constant, so that what is timed is waiting and the
 engine's own work. `serial` takes the steps one after the other, as an environment does that says nothing of waiting.
 
-The bound is the longest chain: its steps times the wait. Seconds are those of a clock on the wall, and beside them
+The bound is the longest chain: its steps times the wait. Seconds are those of a clock on the wall, and next to them
 those that this process spent on a processor: what is in neither was spent waiting for other processes.
 """
 
@@ -57,7 +57,7 @@ class Queues(ReplayedEnvironment):
 
 
 def run(chat: Chat, episodes: int, side_by_side: bool) -> dict[str, Any]:
-    """One run: its seconds beside those of the longest chain."""
+    """One run: its seconds and those of the longest chain."""
     environment = Queues(episodes)
     if not side_by_side:
         environment.slow_steps = 1

@@ -5,12 +5,12 @@ next, belongs to one column:
 
 - generation: the trainer's call of `generate`, with TRL's padding and unpadding around it;
 - forward: the model's pass over the rows and TRL's loss; backward; optimizer: clipping and AdamW;
-- rollouts: what collecting episodes takes beside generation: templates, tokens, the game, the oracle;
+- rollouts: what collecting episodes takes besides generation: templates, tokens, the game, the oracle;
 - credit: from episodes to advantages;
 - rest: all else, be it this library's, TRL's or transformers': task rows, layout of the batch, metrics, callbacks.
 
-The last three together are the trainer's own time. TRL's own trainer with `environment_factory` stands beside it. Its
-rollouts are what its tool loop takes beside generation, and its rewards and advantages count as rest.
+The last three together are the trainer's own time. TRL's own trainer with `environment_factory` is the comparison. Its
+rollouts are what its tool loop takes besides generation, and its rewards and advantages count as rest.
 
 Seconds are those of the process on a processor, with one thread.
 """

@@ -1,4 +1,4 @@
-"""Tree update: an update whose rows begin alike, read as packed trees, beside a pass for each row.
+"""Tree update: an update whose rows begin alike, read as packed trees, compared with a pass for each row.
 
 A side is forward and backward of the clipped surrogate over all rows of an update. The asynchronous trainer reads all
 of them in one pass, with attention by segments on torch's own kernels; the synchronous one reads `rows` of them a
@@ -6,14 +6,14 @@ pass, with a mask. Both read a token that the rows of a pass share once (`hf_cre
 row has a pass of its own, without padding. All give the same gradient: the table shows the largest difference of an
 entry, in relation to the largest entry of the same tensor.
 
-Rows of random tokens: alternatives behind one prompt, which share 80, 60 or 35 % of all tokens, and four of 64 tokens
-behind a long one; trees of two and four levels, at each of which two ways part; and the eight decisions of an episode
+Rows of random tokens: alternatives after one prompt, which share 80, 60 or 35 % of all tokens, and four of 64 tokens
+after a long one; trees of two and four levels, at each of which two ways part; and the eight decisions of an episode
 whose history grows by appending, which are one row in the asynchronous trainer, and a row each elsewhere. Rows of 9x9
 Sudoku with instructions, as the oracle plays it: the turns of two games with the current board alone; and C3's layout,
 four answers to each of the first eight contexts of an appended history.
 
-Planning is what an update costs beside its passes: from rows to arrays, cut into 16 passes, packed, for 64 episodes of
-8 decisions and 4,096 tokens, with a row for each episode or for each decision.
+Planning is what an update costs besides its passes: from rows to arrays, cut into 16 passes, packed, for 64 episodes
+of 8 decisions and 4,096 tokens, with a row for each episode or for each decision.
 
 Seconds are those of the process on a processor, with one thread.
 """

@@ -1,4 +1,4 @@
-"""The projection into a trust region: a batch of tokens, beside one log-softmax of the same logits.
+"""The projection into a trust region: a batch of tokens, compared with one log-softmax of the same logits.
 
 Logits are normal numbers, the new ones the old ones and a step. `all` is a step after which every token lies outside
 its region, the worst case; `one in twenty` moves one token in twenty so far. Forward and backward passes are of the

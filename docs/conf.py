@@ -62,7 +62,7 @@ html_theme_options = {
     "show_nav_level": 2,
     "navigation_with_keys": False,
     "navbar_end": ["version-switcher", "theme-switcher"],
-    "switcher": {"json_url": "../versions.json", "version_match": release},  # beside this version's folder
+    "switcher": {"json_url": "../versions.json", "version_match": release},  # next to this version's folder
     "check_switcher": False,
 }
 

@@ -113,7 +113,7 @@ def run_cells(
 
     Args:
         work: holds the settings and, in `cells`, a JSON file for each finished cell.
-        settings: what finished cells depend on beside what names them.
+        settings: what finished cells depend on besides what names them.
         phases: the cells of each, as what names them; later ones need earlier ones.
         file_of: `file_of(work, *cell)` is the file of a cell.
         run_cell: `run_cell(experiment, *cell, work)` runs a cell and writes its file.

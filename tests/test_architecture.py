@@ -14,7 +14,7 @@ import pytest
 PACKAGE = "hf_credit"
 SOURCE = Path(__file__).resolve().parent.parent / "src" / PACKAGE
 
-# Modules beside the rooms, without knowledge of any of them: every room may import these.
+# Modules outside the rooms, without knowledge of any of them: every room may import these.
 SHARED = {
     "_version",
     "boundary",
@@ -200,7 +200,7 @@ def at_import(text: str) -> str:
 
 
 def room_of(path: str) -> str:
-    """The room of a module, or the stem of a module beside the rooms."""
+    """The room of a module, or the stem of a module outside the rooms."""
     return Path(path).parts[0].removesuffix(".py")
 
 

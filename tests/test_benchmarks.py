@@ -262,11 +262,11 @@ def test_tree_update(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         "--repeats=1",
     )
     rows = run("tree_update", capsys, tmp_path, *sizes)
-    # Eight rows of 40 behind 37 tokens: the last is only predicted, and the place before a parting is read by each.
+    # Eight rows of 40 after 37 tokens: the last is only predicted, and the place before a parting is read by each.
     counts = ("tokens apart", "asynchronous: tokens", "synchronous: tokens")
     assert [int(rows[0][name]) for name in counts] == [8 * 39, 36 + 8 * 3, 36 + 8 * 3]
     assert all(float(row["gradient's difference"]) < 1e-5 for row in rows[:9])
-    # Instructions are read once a pass, whatever the board behind them.
+    # Instructions are read once a pass, whatever the board after them.
     assert float(rows[7]["synchronous: fewer"]) > 2
     assert [row["asynchronous: tokens"] for row in rows[9:]] == 2 * [str(64 * 39)]
 

@@ -56,7 +56,7 @@ DOCUMENTS = [
 ]
 PACKAGES = [path.parent for path in ROOT.glob("packages/*/pyproject.toml")]
 DOCUMENTS += [f"packages/{package.name}/README.md" for package in PACKAGES]
-# Those that are written as notebooks; the site has some pages as notebooks beside them.
+# Those that are written as notebooks; the site has some pages as notebooks next to them.
 NOTEBOOKS = [
     f"docs/tutorials/{path.name}"
     for path in ROOT.glob("docs/tutorials/*.ipynb")

@@ -227,7 +227,7 @@ def run(environment: Path, command: str, *words: str) -> str:
     return done.stdout
 
 
-# The same for what is written: a name of ours that pip reads is a folder, or has an address behind it.
+# The same for what is written: a name of ours that pip reads is a folder, or has an address after it.
 
 NAMES = "|".join(sorted(OURS, key=len, reverse=True))
 BY_NAME = re.compile(rf"(?<![\w./-])({NAMES})(?![\w-])(?!(\[[\w,-]*\])? @ )")

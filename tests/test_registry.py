@@ -36,7 +36,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 
 def test_a_mapping_in_the_place_of_a_name_is_refused_in_one_sentence() -> None:
-    message = r"number must be a name, got \{'name': 'fraction'\}; write the name alone, and its options beside it\."
+    message = r"number must be a name, got \{'name': 'fraction'\}; write the name alone, and its options next to it\."
     with pytest.raises(ValueError, match=f"^{message}$"):
         Registry[Fraction]("number", NUMBERS).make({"name": "fraction"})  # type: ignore[arg-type]
 

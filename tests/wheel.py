@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Flags behind a command of the README, by how it begins.
+# Flags after a command of the README, by how it begins.
 SMALLER = {
     "hf-credit init-policy": "--episodes 200 --epochs 1",
     "hf-credit train": "--max_steps 8 --instances_per_update 8 --per_device_train_batch_size 8",

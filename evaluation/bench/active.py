@@ -1,9 +1,9 @@
-"""Cost of signal of active replay beside that of unbranched credit, for the table that its specification gives.
+"""Cost of signal of active replay and that of unbranched credit, for the table that its specification gives.
 
     python evaluation/bench/active.py
 
-writes `active.md` beside it. Critics are exact, and the policy stands still at its start. What active replay remembers
-of states is taught by 20 updates of 64 task rows, and goes on being forgotten and taught while it is measured.
+writes `active.md` next to it. Critics are exact, and the policy stands still at its start. What active replay
+remembers of states is taught by 20 updates of 64 task rows, and goes on being forgotten and taught while it is measured.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ STEPS = (0.05, 0.15, 0.5)
 
 @dataclass(frozen=True)
 class Arm:
-    """A method, its options beside the bench's, and what its critic says."""
+    """A method, its options besides the bench's, and what its critic says."""
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -153,7 +153,7 @@ CLAIMS = [
         )
         for place, (rival, options) in enumerate(CVT_RIVALS.items(), start=1)
     ),
-    # Beside the family: what the numbers above are made of.
+    # Outside the family: what the numbers above are made of.
     *(
         Claim(f"C3 over MAGRPO, {dials}", "", C3, MAGRPO, "relay", [dials], primary=False)
         for dials in (*DEPTHS, *NOISES)

@@ -2,7 +2,7 @@
 
     python evaluation/bench/exact.py
 
-writes `exact.md` beside it.
+writes `exact.md` next to it.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ Registered before any network was trained, by `python evaluation/bench/micro.py 
   Learning rate of {", ".join(f"{one:g}" for one in RATES)} that takes the fewest replies on seed {TUNING}; at most
   three times the bench's budget, as a network's steps are smaller.
 - **Test**: paired sign-flip test of the logarithms of the replies, two-sided, ten seeds (least p .002), Holm over the
-  three. *Holds*: p < .05 with the sign of the prediction; the factor is reported beside the predicted one.
+  three. *Holds*: p < .05 with the sign of the prediction; the factor is reported next to the predicted one.
 
 {table(header, _predictions())}
 """

@@ -2,7 +2,7 @@
 
     python evaluation/bench/state_groups.py
 
-writes `state_groups.md` beside it.
+writes `state_groups.md` next to it.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Chains:
     seeds: tuple[int, ...] = tuple(range(10))
 
     def settings(self) -> dict[str, Any]:
-        """What a finished cell depends on beside its own length, noise, arm and seed, as plain values."""
+        """What a finished cell depends on besides its own length, noise, arm and seed, as plain values."""
         values = dataclasses.asdict(self)
         for name in ("lengths", "noises", "seeds"):
             del values[name]
@@ -314,7 +314,7 @@ def token_prices(size: int, speakers: int) -> np.ndarray[Any, Any]:
 
 
 def look(chains: Chains, speakers: int, noise: float, arm: str, seed: int) -> dict[str, Any]:
-    """The credit that a method gives the messages of a starting policy, beside the truth."""
+    """The credit that a method gives the messages of a starting policy, and the truth."""
     tables = Tables(chains, speakers, noise, seed)
     probabilities = tables.probabilities()
     possible = np.array(relay_numbers("train", chains.size, speakers))

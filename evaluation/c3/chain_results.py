@@ -214,7 +214,7 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def _called(kind: str, name: str) -> str:
-    """What people call a measure where no table head stands beside it."""
+    """What people call a measure where no table head stands next to it."""
     first, _, rest = name.partition("/")
     return MEASURES[kind][name] if not rest else f"{MEASURES[kind][first]}, {MEASURES[kind][name]}"
 

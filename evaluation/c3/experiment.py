@@ -51,7 +51,7 @@ class Experiment:
     Attributes:
         size: of the relay: how many numbers there are.
         policy: how the starting policy is built; its seed is replaced by the run's.
-        training: settings of `CreditConfig` beside those of the arm and of `run.py`.
+        training: settings of `CreditConfig` besides those of the arm and of `run.py`.
         looked_at: the updates whose credit is compared with the truth, the first being 0.
         buckets: how dense the buckets of the diagnostics are.
         attempts: drawn at each held-out task for pass@1 and pass@k.
@@ -69,7 +69,7 @@ class Experiment:
     seeds: tuple[int, ...] = tuple(range(10))
 
     def settings(self) -> dict[str, Any]:
-        """What a finished policy depends on beside its arm and its seed, as plain values."""
+        """What a finished policy depends on besides its arm and its seed, as plain values."""
         values = dataclasses.asdict(self)
         del values["seeds"]
         return {**values, "methods": METHODS}

@@ -3,7 +3,7 @@
     python evaluation/c3/pipelines.py --data FOLDER
 
 FOLDER holds math_train.json, math500.jsonl and mbpp.jsonl. A random model scores about 0. What is looked at is
-the way from rows to credit: how often the scorer was really called beside what the ledger says, replies by role,
+the way from rows to credit: how often the scorer was really called and what the ledger says, replies by role,
 failures, and what the scorer says of the reference answers of the same rows.
 """
 

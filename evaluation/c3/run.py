@@ -103,7 +103,7 @@ def build(experiment: Experiment, seed: int, folder: Path) -> None:
 
 
 def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any, dict[str, Any]]:
-    """Trains from the starting policy; the trainer, its curves, its ledger, and its credit beside the truth."""
+    """Trains from the starting policy; the trainer, its curves, its ledger, and its credit and the truth."""
     from transformers import PrinterCallback
 
     from hf_credit import CreditConfig, CreditTrainer, methods
@@ -126,7 +126,7 @@ def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any,
             **METHODS[arm].get("settings", {}),
         }
     )
-    first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
+    first = 10**6 * (seed + 1)  # after the tasks of the scripted play, and others for every seed
     rows = relay(experiment.size).tasks("train", args.max_steps * args.generation_batch_size, start=first)
     method = methods.make(METHODS[arm]["name"], **METHODS[arm]["options"])
     start = str(policy_folder(work, BASE, seed))

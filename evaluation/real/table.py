@@ -90,7 +90,7 @@ Differences in success:
 
 
 def draw(cells: Cells, folder: Path) -> None:
-    """Draws the success in training against the tokens sampled, and beside it, or below it, that held out."""
+    """Draws the success in training against the tokens sampled, and next to it, or below it, that held out."""
     tasks = tasks_of(cells)
     for name, columns, width in (("learning", 2, 8.4), ("learning_narrow", 1, 4.2)):
         rows = 2 * len(tasks) // columns
@@ -117,7 +117,7 @@ def draw(cells: Cells, folder: Path) -> None:
 
 
 def dots(axis: Any, place: int, values: Sequence[float], colour: str) -> None:
-    """A dot for each seed, and beside them their mean with Student's interval."""
+    """A dot for each seed, and next to them their mean with Student's interval."""
     axis.plot([place - 0.1] * len(values), values, "o", color=colour, alpha=0.45, markeredgewidth=0)
     found = mean_interval(values)
     ends = [[found.mean - max(found.low, 0)], [min(found.high, 1) - found.mean]]  # a success lies in 0 to 1

@@ -31,7 +31,7 @@ class Game:
         options: the environment's options in training.
         held_out_options: its options in evaluation, where they differ.
         policy: how the starting policy is built; its seed is replaced by the run's.
-        training: settings of `VerifiableProcessConfig` beside those of `run.py`.
+        training: settings of `VerifiableProcessConfig` besides those of `run.py`.
         value_rollouts: of MC-PR, from each state.
         columns: the columns of Table 1, by the names of the environment's metrics.
         simulations: strengths of MCTS for the ablation of the oracle; none for no ablation.
@@ -78,7 +78,7 @@ class Experiment:
     held_out_episodes: int = 512
 
     def settings(self) -> dict[str, Any]:
-        """What a finished policy depends on beside its arm and its seed, as plain values."""
+        """What a finished policy depends on besides its arm and its seed, as plain values."""
         games = {}
         for game in self.games:
             games[game.name] = dataclasses.asdict(game)

@@ -9,7 +9,7 @@ step does. The two estimators of a trajectory are
     g_VPR = sum_t psi_t a_t,        g_OR = (R - p^H) sum_t psi_t,   R = prod_t a_t
     E g_VPR = H p (1 - p)  (eq. 24),     E g_OR = H (1 - p) p^H  (eq. 26),   so VPR / OR = p^(1 - H)
 
-Beside them, the same with the advantages that training uses, which are divided by their standard deviation over a
+Next to them, the same with the advantages that training uses, which are divided by their standard deviation over a
 batch (eq. 4). For OR this scales the signal up to about H (1 - p) p^(H/2), as long as most batches hold a success at
 all; a batch without one teaches nothing, and beyond that the signal falls as p^H again.
 """

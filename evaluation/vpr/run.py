@@ -133,7 +133,7 @@ def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str
         }
     )
     episodes = args.max_steps * args.generation_batch_size
-    first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
+    first = 10**6 * (seed + 1)  # after the tasks of the scripted play, and others for every seed
     trainer = CreditTrainer(
         str(base),
         interaction,

@@ -1,6 +1,6 @@
 """Everything that this library writes, replaces and deletes.
 
-A file is replaced whole or stays as it was: the new one is written beside it, flushed to the disk and renamed. A link
+A file is replaced whole or stays as it was: the new one is written next to it, flushed to the disk and renamed. A link
 in its place is replaced, and never followed, since a downloaded folder may hold links to anything. Folders go only if
 this process made them, by the handle that it kept, or if a mark in them says that an earlier run made them.
 """
@@ -308,7 +308,7 @@ def move(folder: Path, target: Path) -> None:
 
 
 def set_aside(path: str | Path) -> Path:
-    """Gives what is at a path, if anything, a new name beside it, and returns that."""
+    """Gives what is at a path, if anything, a new name next to it, and returns that."""
     path = Path(path)
     other = path.with_name(f"{path.name}.before-{secrets.token_hex(4)}")
     with contextlib.suppress(FileNotFoundError):

@@ -42,7 +42,7 @@ def corrected(card: str, name: str, base: str | None, command: str | None, url: 
 
 _PLAYED = """## Quick start
 
-Play held-out tasks of the task that the model was trained on. `hf_credit_task.json` beside the weights has the task,
+Play held-out tasks of the task that the model was trained on. `hf_credit_task.json` next to the weights has the task,
 its rendering and the sampling.
 
 ```bash

@@ -33,7 +33,7 @@ def redacted(value: Any, told: Callable[[Any], Any] = lambda one: one) -> Any:
 
     Mappings lose entries named as a token, a key, a secret, a password or credentials (`hub_token`, `apiKey`). In
     text, `***` replaces tokens of the Hub and of common servers, words after `Bearer` or `Basic`, text before the @ of
-    a URL, and values with such a name in its query, of an option or of a variable; in lists also words behind such an
+    a URL, and values with such a name in its query, of an option or of a variable; in lists also words after such an
     option. The search enters mappings, lists and tuples.
 
     Args:

@@ -44,7 +44,7 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
         ValueError: it is not a text, nothing has this name, or it cannot be imported.
     """
     if not isinstance(name, str):
-        raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
+        raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options next to it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
     if not is_code(target):
         code = "write module:object in ASCII letters, digits, _ and dots." if ":" in name else "pick one of these."

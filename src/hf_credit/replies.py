@@ -82,7 +82,7 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
 
     Calls are read in the forms of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, Cohere, LFM2, Gemma 4, GPT-OSS,
     MiniMax, Granite, OLMo 3, Phi-4, Nemotron, Hunyuan, Jamba, Seed-OSS and Step 3. Arguments are an object of strict
-    JSON, or text with one; they may be missing, null or empty, or be named `parameters`. A reply that, behind its
+    JSON, or text with one; they may be missing, null or empty, or be named `parameters`. A reply that, after its
     thoughts, is only JSON with a name and arguments, or only a list of calls in Python, is a call.
 
     Args:
@@ -129,7 +129,7 @@ def listed_calls(values: Any) -> tuple[Call, ...]:
 
 
 def open_thought(context: str) -> str:
-    """Returns the mark at the end of a context that opens a thought, with the space behind it; empty without one."""
+    """Returns the mark at the end of a context that opens a thought, with the space after it; empty without one."""
     return found.group() if (found := _OPENED.search(context)) else ""
 
 
@@ -208,7 +208,7 @@ class _Reader:
     def _read(
         self, read: _Read, start: int, end: tuple[int, int], closing: str, closed: bool = True
     ) -> tuple[list[Call], int, int]:
-        """The calls up to `end`, or, if only those can be read, up to an end behind the JSON there; and the end."""
+        """The calls up to `end`, or, if only those can be read, up to an end after the JSON there; and the end."""
         limit = start + MOST_CHARACTERS + 1
         calls = _made(read, self, self.text[start : min(end[0], limit)], closed)
         if closed and any(call.why for call in calls):

@@ -83,7 +83,7 @@ def test_a_program_may_compact_its_history_when_the_context_is_too_long(
     assert len(episode.decisions) == 3
     assert (episode.metrics["calls"], episode.metrics["refused"]) == (4.0, 0.0)
     assert max(len(one.context_ids) for one in episode.decisions) <= 300
-    # The error is part of the record: a state behind it is restored with it.
+    # The error is part of the record: a state after it is restored with it.
     interaction.close()
     end = Generation(ids=chat.reply_ids("ab"))
     engine = Engine(interaction, chat, lambda contexts: [end] * len(contexts), max_context_tokens=300)
@@ -138,7 +138,7 @@ def test_a_stop_ends_the_raw_reply_wherever_it_stands(play: Played) -> None:
     assert play("stops_at_an_observation", reply=f"foo Observation: done{call}")[1][0] == ["stop", "foo ", []]
     episode, seen = play("stops_at_an_observation", reply=f"<think>\nbox</think>foo{call}Observation: done")
     called = ["tool_calls", "foo", ['{"at": "box"}']]
-    whole = ["tool_calls", "fooObservation: done", called[2]]  # the break behind the mark of a thought ends nothing
+    whole = ["tool_calls", "fooObservation: done", called[2]]  # the break after the mark of a thought ends nothing
     assert seen == [called, called, ["stop", "", []], whole]
     assert all(one.action_text.endswith("Observation: done") for one in episode.decisions)
 

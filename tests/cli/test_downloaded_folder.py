@@ -114,7 +114,7 @@ def test_no_command_runs_code_that_lies_in_the_current_folder(
 def test_to_type_the_name_of_a_task_is_no_consent_to_its_options_in_a_file(
     used: str, attack: str, folder: Path, command: Callable[..., Any]
 ) -> None:
-    """Nor is that of a method, or of code beside it."""
+    """Nor is that of a method, or of code next to it."""
     name_in_file(folder, TASKS[attack])
     (folder / "rows.jsonl").write_text('{"prompt": "1", "problem": "1", "answer": "1"}\n' * 2)
     (folder / "mine.py").write_text("from hf_credit import methods\ndef make():\n    return methods.make('rloo')\n")

@@ -36,7 +36,7 @@ CODE = {
 def local(recipe: str, sets: dict[str, list[str]], *others: str) -> list[str]:
     """The recipe with files in place of the Hub, as a user would name them."""
     if not DATA.is_dir():
-        pytest.skip("the folder of real benchmark rows, shared/data beside the repository, is not there")
+        pytest.skip("the folder of real benchmark rows, shared/data next to the repository, is not there")
     words = ["--config", recipe, "--use_cpu", "true"]
     for name, values in sets.items():
         words += [f"--{name}", *(value.replace("=", f"={DATA}/") for value in values)]

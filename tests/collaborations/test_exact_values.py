@@ -114,7 +114,7 @@ def test_a_uniform_policy_has_the_values_of_counting(uniform):
     state = collaboration.start({"problem": "0"}, 0)
     (exact,) = exact_values(collaboration, chat, model, [state])
     # Seven tokens leave no trace in a trimmed text: the blank and the six special ones, of which one ends the reply.
-    # So "1" is said by 1 with any of the seven behind it, or with any of the six that do not end before it.
+    # So "1" is said by 1 with any of the seven after it, or with any of the six that do not end before it.
     right = (7 + 6) / size**2
     assert exact.value == pytest.approx(right)
     assert list(exact.values.values()) == pytest.approx([right] * len(exact.values))

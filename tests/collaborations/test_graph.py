@@ -77,7 +77,7 @@ REFUSED = {
         ([*CHAIN, Event("d", "critic", after="a")], "c"),
         "must lead to the final one, 'c', got 'd' of the role 'critic', which does not; ",
     ),
-    "an event behind the final one": ((CHAIN, "b"), "must lead to the final one, 'b', got 'c' of the role 'r'"),
+    "an event after the final one": ((CHAIN, "b"), "must lead to the final one, 'b', got 'c' of the role 'r'"),
     "a loop forwards": ((CHAIN, "c", [Loop("b", "c", 1)]), r"go back to .* got \['c'\]; choose among a, b\."),
     "a loop to nowhere": ((CHAIN, "c", [Loop("b", (), 1)]), r"go back to .* got \[\]; choose among a, b\."),
     "a loop sideways": ((DIAMOND, "join", [Loop("left", "right", 1)]), "choose among left, open"),

@@ -51,7 +51,7 @@ def test_all_noise_at_the_last_of_t_decisions(last):
 
 
 def test_two_blocks_by_hand():
-    # Means 1 and 4: two branches behind the first two depths. (sqrt(2 * 2) + sqrt(4 * 1))^2 / (6 * 3) = 16 / 18.
+    # Means 1 and 4: two branches after the first two depths. (sqrt(2 * 2) + sqrt(4 * 1))^2 / (6 * 3) = 16 / 18.
     noise, tokens = columns([(1.5, 1), (0.5, 1), (4, 1)])
     assert replay_blocks(noise, tokens) == [2, 1]
     assert replay_branches(noise, tokens).tolist() == [1.0, 1.0, 2.0]

@@ -154,7 +154,7 @@ def textbook(rewards, values, gamma, lam):
 
 
 def actions_alone(sequence):
-    """Rewards and values of the actions, each with the rewards that were paid behind it."""
+    """Rewards and values of the actions, each with the rewards that were paid after it."""
     rewards, values = [], []
     for reward, value, action in sequence:
         if action:

@@ -37,7 +37,7 @@ _loaded: dict[str, Problems] = {}
 def real(name: str) -> Problems:
     """A set from the folder of real rows."""
     if not DATA.is_dir():
-        pytest.skip("the folder of real benchmark rows, shared/data beside the repository, is not there")
+        pytest.skip("the folder of real benchmark rows, shared/data next to the repository, is not there")
     if name not in _loaded:
         _loaded[name] = load_problems(f"{name}={DATA / FILES[name]}", on_missing="drop")
     return _loaded[name]

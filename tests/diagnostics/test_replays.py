@@ -93,11 +93,11 @@ def test_the_critic_predicts_values_at_contexts():
 
 
 def test_without_a_critic_values_are_means_at_the_same_context():
-    # The first decision settles all, and context 2 or 3 tells: no noise is left behind it.
+    # The first decision settles all, and context 2 or 3 tells: no noise is left after it.
     episodes = [walk(1.0, 1, 2) for _ in range(20)] + [walk(0.0, 1, 3) for _ in range(20)]
     gain, explained = episodes_gain(episodes)
     assert gain.ratio.mean == pytest.approx(1)
-    assert explained == pytest.approx(0.5, abs=0.05)  # nothing at the start, all behind it
+    assert explained == pytest.approx(0.5, abs=0.05)  # nothing at the start, all after it
 
 
 def test_contexts_that_do_not_recur_make_noise_seem_late():

@@ -116,7 +116,7 @@ def interaction(framework: Framework, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def on_node(program: Path, folder: Path) -> list[str]:
-    """The command of a copy of a program, beside the packages of npm in this environment."""
+    """The command of a copy of a program, besides the packages of npm in this environment."""
     node, packages = shutil.which("node"), Path(sys.prefix, "node_modules")
     if node is None or not packages.is_dir():
         assert "CI" not in os.environ, "node and npm are needed"

@@ -19,7 +19,7 @@ from .conftest import BENCHMARK, FORMULA, HOSTILE, Listed
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from browser import find
 
-sys.path.pop(0)  # beside it lies a folder vllm, which TRL would take for the package
+sys.path.pop(0)  # next to it lies a folder vllm, which TRL would take for the package
 
 EXECUTABLE = find()
 if EXECUTABLE is None and not os.environ.get("CI"):

@@ -28,7 +28,7 @@ CREDIT = "relay credit"
 
 @pytest.fixture(scope="module")
 def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The season of the relay, with a board of credit beside it. Each test lists policies of its own."""
+    """The season of the relay, with a board of credit next to it. Each test lists policies of its own."""
     return world_on(hub, with_credit(board), tmp_path_factory.mktemp("cache"))
 
 
@@ -56,7 +56,7 @@ def credit_of(world: World, options: dict[str, Any]) -> Submission:
 
 
 def refused_and_listed(world: World, closed: list[int], policy: str, **options: Any) -> list[Ruling]:
-    """The verdicts on requests that are closed, after a run in which a policy's behind them was verified."""
+    """The verdicts on requests that are closed, after a run in which a policy's after them was verified."""
     honest = packed(*world.entry(policy))
     number = world.send(honest)
     *refused, listed = world.verifier(**options).rulings()

@@ -26,7 +26,7 @@ def test_children_have_equal_weight_for_any_number_of_leaves(hand):
     start, split = hand.decision(), hand.decision()
     below = [hand.episode(start, split, hand.decision(), outcome=outcome) for outcome in (1.0, 1.0, 1.0)]
     found = hand.credits(TurnValues(), *below, hand.episode(start, hand.decision(), outcome=-1.0))
-    # In deviations the leaves are .5, .5, .5 and -1.5; their mean is 0, that of the two turns behind the first is not.
+    # In deviations the leaves are .5, .5, .5 and -1.5; their mean is 0, that of the two turns after the first is not.
     assert found == [[-0.5, 0.5, 0.5], [None, None, 0.5], [None, None, 0.5], [None, -1.5]]
 
 

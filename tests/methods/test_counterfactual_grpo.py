@@ -146,7 +146,7 @@ def test_only_the_current_order_shapes_a_first_batch_by_its_own_moments(
 
 
 RARE = {"thinker": ["a", "b", "c", "d"], "solver": ["5", "5", "5", "2", "2", "2", "2", "3"]}
-"""In company the solver is right, right, right and wrong; alone it is right beside the last of these."""
+"""In company the solver is right, right, right and wrong; alone it is right with the last of these."""
 NEVER_RIGHT_ALONE = Moments(
     names=("thinker/contribution", "solver/contribution", "solver/joint", "solver/solo"),
     means=(0.5, 0.5, 0.5, 0.0), variances=(0.25, 0.25, 0.25, 0.0), seen=(60,) * 4,
@@ -223,7 +223,7 @@ def test_of_three_roles_in_turn_each_is_removed_and_the_last_also_plays_alone(ch
     team = think_solve(exact, thinkers=("planner", "checker"))
     replies = {
         "planner": ["p1", "p2"],
-        "checker": ["c1", "c2", "c3", "c4"],  # alone at the start, then behind a plan
+        "checker": ["c1", "c2", "c3", "c4"],  # alone at the start, then after a plan
         "solver": ["3", "3", "2", "2", "2", "3", "2", "2"],
     }
     _, collected, credit, context = played(chat, team, replies)

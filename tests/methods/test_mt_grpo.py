@@ -9,7 +9,7 @@ from hf_credit.collectors import Group, Verified
 from hf_credit.methods.mt_grpo import MultiTurn
 from hf_credit.rollouts import Ending
 
-EXAMPLE = ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.0, 0.0))  # reward of the first turn, outcome beside it
+EXAMPLE = ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.0, 0.0))  # reward of the first turn, outcome next to it
 
 
 @pytest.mark.parametrize("source", ["reward", "verdict"])

@@ -1,4 +1,4 @@
-"""What steps of trees weigh: the expected gradient of methods with trees, by enumeration, beside the true one.
+"""What steps of trees weigh: the expected gradient of methods with trees, by enumeration, and the true one.
 
 python tests/methods/test_step_weights.py       the table of docs/methods.md
 """

@@ -49,7 +49,7 @@ def spaces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _beside_the_folders(spaces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards and docstrings name the folders as they lie beside each other."""
+    """Cards and docstrings name the folders as they lie next to each other."""
     monkeypatch.chdir(spaces)
 
 

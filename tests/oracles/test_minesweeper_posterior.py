@@ -92,7 +92,7 @@ def test_a_certain_mine_is_flagged_once():
 
 
 def test_ties_between_different_sums_are_exact():
-    # 1/8 beside the digit, (3 - 1)/16 away from it.
+    # 1/8 next to the digit, (3 - 1)/16 away from it.
     state = board("..... ..... ..1.. ..... .....", mines=3)
     assert set(ORACLE.mine_probabilities(state).values()) == {Fraction(1, 8)}
     assert len(ORACLE.valid_actions(state)) == 24

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-# Beside the environment, so that it is made once; `make clean` removes it.
+# Next to the environment, so that it is made once; `make clean` removes it.
 MODEL = Path(sys.prefix, "pretrained", "smollm2-135m-instruct")
 
 

@@ -127,8 +127,8 @@ def start(
     Args:
         script: its path.
         arguments: of its command line.
-        log: gets what it prints; what it complains of goes to the same name with `.err` behind it.
-        environment: variables beside those of this process. What is read on import was read before.
+        log: gets what it prints; what it complains of goes to the same name with `.err` after it.
+        environment: variables besides those of this process. What is read on import was read before.
         folder: where it works; here if `None`.
     """
     # A command that ran in this process has set what an interpreter of others must not have.

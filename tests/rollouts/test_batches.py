@@ -161,7 +161,7 @@ def test_rows_that_begin_alike_are_neighbours_whatever_their_prompts_and_lengths
     some = [row([9, first, last] * last, [3]) for last in (1, 4, 2) for first in (6, 5)]
     parts = micro_batches(pad_rows(some, PAD), 3, together=True)
     assert [{row.prompt_ids[:2] for row in without_padding(part)} for part in parts] == [{(9, 5)}, {(9, 6)}]
-    # 300 comes behind 5, though its first byte does not
+    # 300 comes after 5, though its first byte does not
     some = [row([first], [3]) for first in (300, 5, 301, 6)]
     parts = micro_batches(pad_rows(some, PAD), 2, together=True)
     assert [[row.prompt_ids[0] for row in without_padding(part)] for part in parts] == [[5, 6], [300, 301]]

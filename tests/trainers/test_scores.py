@@ -112,13 +112,13 @@ def test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each() -> None:
     assert visible[0, 0, 9].tolist() == [True] * 5 + [False] * 4 + [True]
     sequence, column = packed.places
     assert sequence.tolist() == [[0]] * 3
-    assert column.tolist() == [[5, 6, 7], [9, 0, 0], [5, 8, 0]]  # 0 behind the end of a row
+    assert column.tolist() == [[5, 6, 7], [9, 0, 0], [5, 8, 0]]  # 0 after the end of a row
 
 
 def test_rows_that_begin_alike_share_that_whatever_their_prompts() -> None:
     packed = pack(*columns(rows_of(("A", (20, 21)), ("C", (23, 24)), ("A", (20, 22)))), qwen())
     assert packed is not None
-    # Prompts 5 6 7 ... and 5 6 12 13: both read 5, and what comes behind 6 tells them apart.
+    # Prompts 5 6 7 ... and 5 6 12 13: both read 5, and what comes after 6 tells them apart.
     assert packed.inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, 10, 20, 20, 6, 12, 13, 23]]
     assert packed.inputs["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5, 6, 6, 1, 2, 3, 4]]
     assert packed.inputs["attention_mask"][0, 0, 9].nonzero().flatten().tolist() == [0, 8, 9]

@@ -66,7 +66,7 @@ def _end_process() -> Iterator[None]:
 def golds(name: str) -> list[str]:
     path = DATA / name
     if not path.is_file():
-        pytest.skip("the folder of real benchmark rows, shared/data beside the repository, is not there")
+        pytest.skip("the folder of real benchmark rows, shared/data next to the repository, is not there")
     if name.endswith(".parquet"):
         import pyarrow.parquet
 
@@ -660,7 +660,7 @@ def test_the_answer_is_what_the_reply_says_in_the_end(gold: str, reply: str, rig
     assert (check(reply, gold).status == "equal") is right
 
 
-# What math-verify judges rightly and this checker does not: boxes beside signs, a box that never closes, a sum.
+# What math-verify judges rightly and this checker does not: boxes next to signs, a box that never closes, a sum.
 LOST = [r"$\\boxed{35 cm} ++++++ \\boxed{4}$", r"\\boxed{W(n) = 1 \\text{ and } W(n) = -1", r"$F_n = \sum"]
 
 

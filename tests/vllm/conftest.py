@@ -125,7 +125,7 @@ def server(
 
 @pytest.fixture(scope="session")
 def serve(vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Iterator[Server]]:
-    """`yield from serve(policy, variables, flags)`: a server with variables and flags beside those of all."""
+    """`yield from serve(policy, variables, flags)`: a server with variables and flags besides those of all."""
     return lambda policy, variables, flags=(): _serve(policy, {**vllm_env, **variables}, tmp_path_factory, flags)
 
 
@@ -140,7 +140,7 @@ def role_server(policy: Path, vllm_env: dict[str, str], tmp_path_factory: pytest
 def _serve(
     policy: Path, env: dict[str, str], factory: pytest.TempPathFactory, flags: Sequence[str] = ()
 ) -> Iterator[Server]:
-    """A server as long as it is needed, with flags of `vllm serve` beside those of all."""
+    """A server as long as it is needed, with flags of `vllm serve` besides those of all."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

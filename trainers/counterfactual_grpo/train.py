@@ -2,7 +2,7 @@
 
 accelerate launch --config_file trainers/accelerate/CONFIG.yaml trainers/METHOD/train.py --config RECIPE
 
-Every field of the recipe can be overridden behind it. A recipe names its method, so all of these scripts are the same.
+Every field of the recipe can be overridden after it. A recipe names its method, so all of these scripts are the same.
 """
 
 import sys

@@ -82,7 +82,7 @@ class Settings(Options):
         canonical: `"module:function"` that takes a call, as plain values, and returns the part that is compared when a
             run is restored, without times and addresses. Imported in the training process.
         history: of earlier replies that return unchanged, as in `hf_credit.playing.Prompts`.
-        environment: names of variables for the program, beside those that every program gets. Those of a run, such as
+        environment: names of variables for the program, besides those that every program gets. Those of a run, such as
             `HOME`, its folder, come before them.
         disk_bytes: the most bytes of a file that a run writes, and of all files in its folder together, which are
             measured again and again, so that they may exceed it for some seconds.

@@ -52,11 +52,11 @@ class Task:
         self._first = None
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
-        """Counts `steps` more steps as done; `note` is shown beside them."""
+        """Counts `steps` more steps as done; `note` is shown next to them."""
         self.update(self.done + steps, note)
 
     def update(self, done: int, note: str | None = None) -> None:
-        """Sets the number of steps done; `note` is shown beside it."""
+        """Sets the number of steps done; `note` is shown next to it."""
         completed = done >= self.total and not self._over
         self._over |= completed
         self.done = done

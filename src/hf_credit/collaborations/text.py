@@ -10,7 +10,7 @@ _MARKER = re.compile(
     r"|system|user|assistant|end|start|message|return)\|>"
     r"|</s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>"
 )
-# The name of a role where a template writes it: behind an opening marker, or at the start of a line, either alone or
+# The name of a role where a template writes it: after an opening marker, or at the start of a line, either alone or
 # before a colon. "System:" may start a system of equations, so it stays.
 _OPENED_ROLE = re.compile(
     r"(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>)[ \t]*(?:system|user|assistant|model)\b"

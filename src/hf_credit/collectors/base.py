@@ -220,7 +220,7 @@ def refuse_over_budget(collected: RolloutBatch, budget: int | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """A collector around another; a subclass says in `adds` what it gives beside the other.
+    """A collector around another; a subclass says in `adds` what it gives besides the other.
 
     Args:
         inner: the collector of the episodes.

@@ -1,4 +1,4 @@
-"""The clipped surrogate of a policy gradient, its importance ratios, and the divergence penalty beside it."""
+"""The clipped surrogate of a policy gradient, its importance ratios, and the divergence penalty next to it."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def all_turns_advantages(
 
     Args:
         rewards: of each turn, finite where active, in the unit of the reward; integers and booleans are promoted.
-        outcomes: R, the reward at the end of each rollout beside the rewards of its turns, finite.
+        outcomes: R, the reward at the end of each rollout besides the rewards of its turns, finite.
         active, groups, episodes: as in `alive_advantages`.
 
     Raises:

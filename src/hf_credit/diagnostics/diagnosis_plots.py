@@ -90,7 +90,7 @@ def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     axis.set_ylabel("share of buckets")
     axis.set_ylim(0, 1)
     axis.set_xticks(range(len(names)), names, **_SLANTED)
-    axis.legend(fontsize="x-small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # beside the bars
+    axis.legend(fontsize="x-small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # next to the bars
 
 
 def _bars(axis: Any, measure: str, values: Mapping[str, Mapping[str, Any]]) -> None:

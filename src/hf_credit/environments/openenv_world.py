@@ -48,7 +48,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         url: the server, `https://...` or `http://...`.
         action_field: the field of an action that takes the text; if `None`, the only required one.
         observation_field: the field of an observation that the agent sees; if `None`, the only one, or all as JSON.
-        task: the arguments of `reset` beside `seed`, and so the columns of a task row; its values are used by the
+        task: the arguments of `reset` besides `seed`, and so the columns of a task row; its values are used by the
             probe and for tasks that are not rows of a dataset.
         turns: the most actions of an episode.
         instructions: the text before the first observation, if instructions are shown; `None` for the action format.

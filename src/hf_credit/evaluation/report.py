@@ -105,7 +105,7 @@ class Report:
 
 
 def report_of(folders: Sequence[Path], update: int | None = None, episode: int | None = None) -> Report:
-    """Reads the report of a run, or of several beside each other, from their folders.
+    """Reads the report of a run, or of several next to each other, from their folders.
 
     Evaluations on the same tasks are compared. A first folder with episodes may be without a log.
 

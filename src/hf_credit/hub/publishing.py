@@ -326,7 +326,7 @@ def _checked(
     missing = [name for name in last if name not in files]
     if missing or len(files) == len(last):
         raise ValueError(
-            f"a publication must have files beside `last`, got {list(files)} and missing {missing}; add some."
+            f"a publication must have files besides `last`, got {list(files)} and missing {missing}; add some."
         )
     safety.check_names(files)
     safety.check_files(files)

@@ -102,7 +102,7 @@ class PlannedBranches(Options):
         return memory.generated / memory.unbranched if memory.unbranched else 1.0
 
     def _starts(self, rows: Sequence[TaskRow], context: MethodContext, growth: float) -> RolloutBatch:
-        """As many episodes as the budget allows beside the branches, spread evenly over the rows."""
+        """As many episodes as the budget allows besides the branches, spread evenly over the rows."""
         number = max(len(rows) * self.group_size / max(growth, 1.0), 1.0)
         count = _rounded_at_random(number, context, "starts") if rows else 0
         each, rest = divmod(count, len(rows) or 1)

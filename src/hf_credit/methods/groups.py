@@ -219,7 +219,7 @@ class OfVerdicts(OfGroups):
 class OfScores(OfVerdicts):
     """An estimator with rewards of turns, from the source that its option `turn_scores` names.
 
-    A reward is an increment: rewards add up to a part of the outcome. A score is a level, and beside the outcome.
+    A reward is an increment: rewards add up to a part of the outcome. A score is a level, and no part of the outcome.
     """
 
     turn_scores: Literal["reward", "score", "verdict"]

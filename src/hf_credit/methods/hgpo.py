@@ -28,7 +28,7 @@ PAPER = paper("Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic 
 class NestedGroups(OfTurns):
     """`nested_group_advantages`; the steps of an instance with equal anchors, and equal ones before them, are groups.
 
-    Failed episodes get no credit. There is no advantage of the whole episode beside that of the step.
+    Failed episodes get no credit. There is no advantage of the whole episode besides that of the step.
 
     Args:
         repeats: as in `gigpo`.

@@ -1,4 +1,4 @@
-"""TRACE: beside the outcome, a turn gets what it adds to the right answer's probability by a frozen policy.
+"""TRACE: in addition to the outcome, a turn gets what it adds to the right answer's probability by a frozen policy.
 
 A[t] = A_O + turn_weight (mean of the next K changes of V, discounted)    (arXiv:2607.13988)
 V[t] = log(d[0] / d[t]),    d[t] = gap - log-probability of the answer,    A_O = (R - mean_group R) / std_group R

@@ -11,7 +11,7 @@ from hf_credit.registry import did_you_mean
 
 _SPACES = Path(__file__).parent / "spaces"
 FILES = ("README.md", "requirements.txt")
-"""The files of every metric beside its `<name>.py`."""
+"""The files of every metric besides its `<name>.py`."""
 
 PAGE = _SPACES / "app.py"
 """The page that runs a metric, shared by all metrics."""

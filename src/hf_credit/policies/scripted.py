@@ -163,7 +163,7 @@ class Demonstration:
 
 
 def task_of(start: RolloutRequest[Any]) -> str:
-    """Returns the columns of a task row beside its seed as JSON; the seed if there are no others."""
+    """Returns the columns of a task row besides its seed as JSON; the seed if there are no others."""
     row = {name: value for name, value in start.task.items() if name != "seed"}
     return json.dumps(row or start.task.get("seed", start.seed), sort_keys=True, default=str)
 

@@ -51,7 +51,7 @@ class Chat:
     set to the present one if it is missing, and kept with the policy and its checkpoints.
 
     A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
-    and encoded again. Behind a reply is the template's own text after an assistant's turn, from the token that ends it
+    and encoded again. After a reply is the template's own text after an assistant's turn, from the token that ends it
     on; a reply that ended with another token has both. A turn that tools answered is rendered with its calls, without
     which some templates show no answer. Only the template writes special tokens: the text of a special token in a
     message is encoded letter by letter.
@@ -117,7 +117,7 @@ class Chat:
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """The tokens that end a reply: the tokenizer's, the template's behind a turn, and those of the model."""
+        """The tokens that end a reply: the tokenizer's, the template's after a turn, and those of the model."""
         return tuple(sorted(self._ends))
 
     def also_end(self, ends: int | Iterable[int] | None) -> None:
@@ -368,7 +368,7 @@ class Chat:
     def answer_ids(
         self, before: str, answer: str, context: Sequence[int] = ()
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the token ids of the beginning of a reply that was not sampled, and those of the answer behind it.
+        """Returns the token ids of the beginning of a reply that was not sampled, and those of the answer after it.
 
         Args:
             before: the text of the beginning.
@@ -424,7 +424,7 @@ class Chat:
         return templates.as_served(templates.of_text(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
-        """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
+        """A placeholder of a reply with the text `said`, and the messages after it, in the form of the template."""
         added = list(templates.of_text(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
@@ -448,7 +448,7 @@ class Chat:
         )
 
     def _added_text(self, turn: Sequence[Message]) -> str:
-        """The template's text behind the placeholder of a reply, the first of these messages."""
+        """The template's text after the placeholder of a reply, the first of these messages."""
         return self._behind_reply(turn[0], self._render([USER, *turn]))
 
     def _behind_reply(self, turn: Message, text: str) -> str:

@@ -172,7 +172,7 @@ class Wrapper(Interaction[W], Generic[W, S]):
     """An Interaction that wraps another and delegates all members that a subclass does not override.
 
     What it is, it does not delegate: made by hand it has no `spec`, and its `fingerprint` names its class and its
-    plain attributes beside the wrapped one. A factory that `hf_credit.registry.remembers_its_call` describes it.
+    plain attributes besides the wrapped one. A factory that `hf_credit.registry.remembers_its_call` describes it.
 
     If its states have another type, a subclass overrides `within`, which returns the inner state, and all methods that
     return a state: `start`, `advance`, `reseed`, and those of the delegated capabilities.

@@ -44,7 +44,7 @@ def as_served(
 ) -> list[Message]:
     """Returns messages as a server gives them to a template: thoughts and calls apart from content, calls with ids.
 
-    They are read from the text of a reply. Some templates show the answer of a tool only behind a call, and look up
+    They are read from the text of a reply. Some templates show the answer of a tool only after a call, and look up
     its name by its id; so a turn that tools answer always has a call.
 
     Args:
@@ -123,7 +123,7 @@ def _id(number: int) -> str:
 
 
 def turn_end(render: Render, added_tokens: Find) -> str:
-    """Returns the first added token behind an assistant's turn; empty without one."""
+    """Returns the first added token after an assistant's turn; empty without one."""
     alone = render([USER, SAID], False).partition(REPLY)[2]
     followed = render([USER, SAID, _NEXT], True).partition(REPLY)[2].partition(_NEXT["content"])[0]
     return next((name for text in (alone, followed) for _, name in added_tokens(text)), "")

@@ -322,7 +322,7 @@ def show_headlines(trainer: Any) -> None:
         if trainer.pop_callback(verbose) is not None:
             trainer.add_callback(brief())
             return
-    trainer.add_callback(PulseCallback())  # beside the table of a notebook
+    trainer.add_callback(PulseCallback())  # next to the table of a notebook
 
 
 def watched(trainer: Any) -> AbstractContextManager[None]:

@@ -43,4 +43,4 @@ class Component(CheckpointCallback):
         """
 
     def save(self, folder: Path) -> None:
-        """Saves what belongs to the policy beside it, on the main process."""
+        """Saves what belongs to the policy next to it, on the main process."""

@@ -1,4 +1,4 @@
-"""The settings that all trainers share, beside TRL's own."""
+"""The settings that all trainers share, besides TRL's own."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PromptSettings:
 @documented
 @with_fields_of(CriticConfig, declare=_declared, prefix="critic_")
 class RunSettings:
-    """Settings of all trainers, whether the trainer generates itself or a server does. Beside these, `critic_*` are
+    """Settings of all trainers, whether the trainer generates itself or a server does. Besides these, `critic_*` are
     fields of [`CriticConfig`].
 
     Args:
@@ -93,7 +93,7 @@ class RunSettings:
         max_concurrent_episodes: maximum number of episodes that one process plays at once, hence the batch size of a
             generation call.
         max_context_tokens: an episode ends as truncated when its next context is longer, in tokens. `None` takes what
-            the model's positions leave beside `max_completion_length`.
+            the model's positions leave besides `max_completion_length`.
         resume_with_changed: names of the settings that may differ between a checkpoint and the run that resumes it.
         log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit:
             those of the tasks with the largest. Every `logging_steps` updates; 0 writes none. When the file exceeds
@@ -116,7 +116,7 @@ class RunSettings:
             order. That is role (u // switch_every) mod K in update u, counted from 0. The others keep their weights
             and their optimizer's moments to the bit, while all of them play.
         switch_every: consecutive updates in which one role learns, a multiple of those that one generation serves.
-        critic_model: backbone of the critic, a model id. `None` puts an adapter of its own beside the policy's
+        critic_model: backbone of the critic, a model id. `None` puts an adapter of its own next to the policy's
             adapter or, if the whole policy is trained, takes the model that the policy started from.
         critic_first_updates: updates at the start in which the critics learn and the policy does not.
     """
@@ -198,7 +198,7 @@ class RunSettings:
         return composed(method, **self.parts())
 
     def sampling(self) -> Sampling:
-        """The sampling of replies, as the spec beside the policy records it."""
+        """The sampling of replies, as the spec next to the policy records it."""
         args: Any = self  # with the fields of TRL's config that it is mixed into
         return Sampling(
             max_new_tokens=whole_number("max_completion_length", args.max_completion_length, 1),
@@ -231,7 +231,7 @@ class RunSettings:
         return int(args.per_device_train_batch_size)
 
     def __getstate__(self) -> dict[str, Any]:
-        # transformers pickles the settings beside every model it saves or pushes, where others read them.
+        # transformers pickles the settings next to every model it saves or pushes, where others read them.
         public = redacted(self.__dict__)
         return {name: public.get(name) for name in self.__dict__}
 
@@ -258,8 +258,8 @@ class RunSettings:
 class CreditConfig(RunSettings, GRPOConfig):
     """Settings of `CreditTrainer` and of the presets: those of [`trl.GRPOConfig`], of `RunSettings`, and these.
 
-    Settings of TRL by which the loss would depend on how rows are laid out are refused. Beside these, `trust_region_*`
-    are fields of [`TrustRegion`].
+    Settings of TRL by which the loss would depend on how rows are laid out are refused. Besides these,
+    `trust_region_*` are fields of [`TrustRegion`].
 
     Args:
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from

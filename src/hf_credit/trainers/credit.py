@@ -41,7 +41,7 @@ class CreditTrainer(EpisodeTrainer):
         train_dataset: task rows; the Interaction's own training tasks if `None`.
         method: a `Method`, or the name of a method with its default options (`hf_credit.methods.make`).
         critic: backbone of the method's critics in place of `args.critic_model`: a model id, a model, or the
-            configuration of an adapter beside the policy's.
+            configuration of an adapter next to the policy's.
         **kwargs: as in `EpisodeTrainer`.
 
     Raises:

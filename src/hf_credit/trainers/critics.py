@@ -24,7 +24,7 @@ class Critics(WarnOfIdleCritics, Component, dict[str, Critic | BeliefHead]):
     Args:
         trainer: of the policy.
         method: has critics.
-        backbone: in place of `args.critic_model`. If both are `None`, an adapter beside the policy's or, if the whole
+        backbone: in place of `args.critic_model`. If both are `None`, an adapter next to the policy's or, if the whole
             policy is trained, the model that it started from.
     """
 

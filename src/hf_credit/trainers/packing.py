@@ -33,7 +33,7 @@ class Tree:
 
     Attributes:
         ids, positions: of each place of the sequence the token that is read, and its position in its rows.
-        ends: the place behind the last one that sees it: place j is seen from i if j <= i < ends[j].
+        ends: the place after the last one that sees it: place j is seen from i if j <= i < ends[j].
         starts: where the tokens that each row adds begin, and the length of the sequence.
         paths: for each row the places of the tokens that it reads.
     """

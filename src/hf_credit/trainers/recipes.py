@@ -73,7 +73,7 @@ _DERIVED = ("generation_batch_size",)
 @dataclass
 @documented
 class TaskArguments(PromptSettings, ScriptArguments):
-    """The settings of a recipe beside those of its config and of TRL's `ModelConfig`.
+    """The settings of a recipe besides those of its config and of TRL's `ModelConfig`.
 
     Without a dataset the policy trains on the task's own training tasks. An environment has the fields of
     `hf_credit.playing.Prompts`, too.
@@ -347,7 +347,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     """Describes every field of a recipe with its default: ours with their help, TRL's as a list.
 
     Args:
-        arguments: as for `read_job`; the recipe's values stand beside the defaults.
+        arguments: as for `read_job`; the recipe's values stand next to the defaults.
 
     Raises:
         ValueError: the recipe or the method does not exist.

@@ -151,7 +151,7 @@ class ResumableTrainer(Trainer):
             one.load(folder, state, same)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As in transformers, with the task and the method, and what components save beside the policy."""
+        """As in transformers, with the task and the method, and what components save next to the policy."""
         folder = Path(output_dir or self.args.output_dir)
         if self.args.should_save:  # before TRL saves, which may push the folder
             save_task(folder, self.evaluation_interaction, self.method, self.args)

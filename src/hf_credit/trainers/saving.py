@@ -1,4 +1,4 @@
-"""What is saved beside the weights of a policy: its task, rendering and method, and the card that TRL writes."""
+"""What is saved next to the weights of a policy: its task, rendering and method, and the card that TRL writes."""
 
 from __future__ import annotations
 

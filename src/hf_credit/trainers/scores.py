@@ -86,7 +86,7 @@ def head_reads(unwrapped: Any, columns: Tensor) -> Iterator[list[Tensor]]:
     inner, kept = unwrapped.get_base_model() if hasattr(unwrapped, "get_base_model") else unwrapped, list[Tensor]()
 
     def gather(module: Any, args: Any, output: Any) -> None:
-        kept.append(output.last_hidden_state[:, -columns.shape[1] :])  # behind virtual tokens
+        kept.append(output.last_hidden_state[:, -columns.shape[1] :])  # after virtual tokens
         output.last_hidden_state = kept[0][columns.to(kept[0].device)][None]
 
     handle = inner.base_model.register_forward_hook(gather)

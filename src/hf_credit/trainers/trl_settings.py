@@ -60,7 +60,7 @@ def refuse_unused(args: Any, where: str) -> None:
 
     Args:
         where: as in `UNUSED`; `"shares"` is a warm-up on distributions of tokens, `"adapters"` are those of roles, and
-            `"roles"` the same beside vLLM in this process.
+            `"roles"` the same with vLLM in this process.
 
     Raises:
         ValueError: one has another value.

@@ -101,7 +101,7 @@ def normal(answer: str) -> Answer:
 
 
 def _without_unit(text: str, unit: re.Match[str], units: list[frozenset[str]]) -> str:
-    """Replaces a group of words: a unit behind a number by a blank, "and" by a comma; other words stay."""
+    """Replaces a group of words: a unit after a number by a blank, "and" by a comma; other words stay."""
     words = unit.group(1)
     if re.fullmatch(r"[\s,;]*(?:and|or)?[\s,;]*", words):
         return "," if words.strip() else " "
@@ -271,7 +271,7 @@ def _clock(time: re.Match[str]) -> list[int]:
 
 
 def _number(answer: Answer, other: Answer | None = None) -> Number | None:
-    """Returns the number that an answer is, 2,74 beside 2.74 included."""
+    """Returns the number that an answer is, 2,74 next to 2.74 included."""
     value = number(answer.text)
     if value is None and other and re.fullmatch(r"-?\d*\.\d+", other.text) and re.fullmatch(r"-?\d+,\d+", answer.text):
         value = number(answer.text.replace(",", "."))

@@ -100,7 +100,7 @@ def _span(text: str) -> Found:
 
 
 def _boxed(text: str) -> tuple[Found | None, int]:
-    """Returns the last box, or boxes in a row, and where the text behind it begins."""
+    """Returns the last box, or boxes in a row, and where the text after it begins."""
     opened: list[re.Match[str] | None] = []  # for each open brace, the start of its box; `None` outside of boxes
     contents: list[str] = []
     begin = end = 0  # of the last box

@@ -50,7 +50,7 @@ def judge_prompt(surface: str, bottom: str, question: str) -> str:
 
 
 def read_verdict(reply: str) -> str:
-    """Returns the verdict at the start of a judge model's reply, behind its thoughts; Unknown if there is none."""
+    """Returns the verdict at the start of a judge model's reply, after its thoughts; Unknown if there is none."""
     verdict = _LEADING_VERDICT.match(spoken(reply))
     if verdict is None:
         return UNKNOWN

@@ -1,4 +1,4 @@
-r"""Parses the numbers of answers: decimals, fractions, arithmetic, percent, words, and the units behind them.
+r"""Parses the numbers of answers: decimals, fractions, arithmetic, percent, words, and the units after them.
 
 Values are exact rationals. Answers have at most 1,000 characters, which bounds time and memory.
 """
@@ -41,7 +41,7 @@ _UNIT = {word: frozenset(unit.split()) for unit, words in _UNITS.items() for wor
 _CHINESE = re.compile("|".join(sorted((word for word in _UNIT if not word.isascii()), key=len, reverse=True)))
 # A word after which the text before it is not the whole number.
 _NO_UNIT = FUNCTIONS | {*_SPELLED, *_SCALES, *"and or to not no nor plus minus times over by than is are half".split()}  # noqa: SIM905
-# A word right behind a number that changes its value. "2 sevenths" always does; the others only if they do not
+# A word right after a number that changes its value. "2 sevenths" always does; the others only if they do not
 # describe the next noun: "5 squared" and "5 squared of", but not "5 squared units" or "6 fifth graders".
 _ORDINAL = (
     r"(?:thir(?:d|teenth)|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|\w+red|\w+and|\w+lion)th)"
@@ -128,7 +128,7 @@ def number(text: str) -> Number | None:
 
 
 def _read(body: str) -> tuple[Fraction, str] | None:
-    """Returns the number at the start of a text, and the text behind it."""
+    """Returns the number at the start of a text, and the text after it."""
     match: re.Match[str] | None
     if match := _REPEATING.match(body):
         whole, digits, repeated = match[1], match[2], match[3] or match[4]
@@ -155,7 +155,7 @@ def _read(body: str) -> tuple[Fraction, str] | None:
 
 
 def _spelled(body: str) -> tuple[Fraction, str] | None:
-    """Returns the number in words at the start of a text, such as "one hundred and five", and the text behind it."""
+    """Returns the number in words at the start of a text, such as "one hundred and five", and the text after it."""
     total = current = end = 0
     largest: float = float("inf")
     for word in re.finditer(r"[A-Za-z]+", body):
@@ -180,7 +180,7 @@ def _spelled(body: str) -> tuple[Fraction, str] | None:
 
 
 def unit_of(text: str) -> frozenset[str] | None:
-    """Returns the known parts of the unit behind a number, empty for an empty text; `None` if it is not a unit."""
+    """Returns the known parts of the unit after a number, empty for an empty text; `None` if it is not a unit."""
     if not text.strip():
         return frozenset()
     if re.fullmatch(r"\s*[\u3400-\u9fff]+", text):
@@ -194,7 +194,7 @@ def unit_of(text: str) -> frozenset[str] | None:
         return None
     if _singular(words[0]) in _UNIT:
         return _known(text)
-    # Two letters, or letters right behind a digit, are a product of variables.
+    # Two letters, or letters right after a digit, are a product of variables.
     is_word = text[:1].isspace() and len(words[0]) > 2 and re.search("[aeiou]", words[0])
     return _known(text) if is_word else None
 
@@ -211,7 +211,7 @@ def unit_in_group(words: str) -> frozenset[str] | None:
 
 
 def _is_no_unit(words: list[str]) -> bool:
-    """Whether the words behind a number continue it or change its value."""
+    """Whether the words after a number continue it or change its value."""
     if any(word in _NO_UNIT for word in words) or _FRACTION_WORD.fullmatch(words[0]):
         return True
     describes = len(words) > 1 and words[1] not in _PREPOSITIONS

@@ -93,7 +93,7 @@ def synchronous(
 
 
 def assert_close(found: Sequence[Any], wanted: Sequence[Any], tolerance: float) -> None:
-    """The same gradients, element by element, beside the largest."""
+    """The same gradients, element by element, relative to the largest."""
     assert len(found) == len(wanted) > 0
     for ours, theirs in zip(found, wanted, strict=True):
         largest = max(value.abs().max().item() for value in theirs.values())
@@ -111,7 +111,7 @@ def assert_same_log(found: Sequence[Any], wanted: Sequence[Any]) -> None:
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter beside the policy's"])
+@pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter next to the policy's"])
 def test_policy_and_critic_learn_what_they_learn_from_the_same_rollouts_synchronously(
     micro_policy_append: Path, tmp_path: Path, peft_config: Any
 ) -> None:
@@ -162,7 +162,7 @@ class StopsAfterOne(TrainerCallback):
         control.should_training_stop = True
 
 
-@pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter beside the policy's"])
+@pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter next to the policy's"])
 def test_a_resumed_run_goes_on_with_critics_as_an_unbroken_one(
     micro_policy_append: Path, tmp_path: Path, peft_config: Any
 ) -> None:

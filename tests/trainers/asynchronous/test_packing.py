@@ -43,7 +43,7 @@ def test_a_row_that_cannot_be_trained_on_is_refused(broken: object, missing: str
 
 def test_a_tree_as_a_reader_would_draw_it() -> None:
     packed = pack(samples_of([row([1, 2], [3, 4]), row([1, 2], [3, 5], advantages=(7.0, 8.0))]))
-    # Both read 1 2; what comes behind 3 tells them apart, so 3 is read twice.
+    # Both read 1 2; what comes after 3 tells them apart, so 3 is read twice.
     assert packed["input_ids"].tolist() == [1, 2, 3, 3]
     assert packed["position_ids"].tolist() == [0, 1, 2, 2]
     assert packed["shift_labels"].tolist() == [-100, 3, 4, 5]

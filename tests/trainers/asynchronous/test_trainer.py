@@ -33,7 +33,7 @@ def test_an_update_learns_from_one_collection_and_says_so(policy: Path, tmp_path
     assert any(not torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
     first, second = trainer.state.log_history[:2]
     assert (first["reward"], first["budget/tokens"], second["budget/tokens"]) == (0.5, 15, 30)
-    assert first["batch/packing_ratio"] == 4 / 3  # 1 and 2 of each; what comes behind 2 tells them apart
+    assert first["batch/packing_ratio"] == 4 / 3  # 1 and 2 of each; what comes after 2 tells them apart
     assert trainer.state.num_input_tokens_seen == 30
     assert not kernel_at_hand()
 

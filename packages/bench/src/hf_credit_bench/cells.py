@@ -67,7 +67,7 @@ class Job:
     Attributes:
         method: a name, that of a reference, or `"module:factory"`.
         problem: a name, or `"module:factory"`.
-        options: of the method, beside `SETTINGS`.
+        options: of the method, besides `SETTINGS`.
         critic: the predictions of critics, for a method that has any.
         oracle_error: the probability of a wrong verdict, for a method that is credited by verdicts.
         repeats: whether a wrong verdict is the same whenever its view and action come again, or each is drawn anew.

@@ -118,5 +118,5 @@ def _agree(one: Any, other: Any) -> bool | None:
         return None
     if apart <= size * sympy.Float(10) ** -(_DIGITS - 15):
         return True
-    # Beside an exact zero no digits agree, as in sqrt(2)*sqrt(3) - sqrt(6): only algebra can decide.
+    # Next to an exact zero no digits agree, as in sqrt(2)*sqrt(3) - sqrt(6): only algebra can decide.
     return None if min(abs(value) for value in values) < size * sympy.Float(10) ** -(_DIGITS - 15) else False

@@ -114,7 +114,7 @@ _NEED_RIGHTS = {
     "change the root": "import os\nos.chroot('.')",
     "enter a namespace": "import os\nos.listdir('/proc/1/ns')",
     "change the standard library": "import os\nopen(os.__file__, 'a').close()",
-    "write beside the standard library": "import os\nopen(os.path.dirname(os.__file__) + '/hostile.py', 'w').close()",
+    "write next to the standard library": "import os\nopen(os.path.dirname(os.__file__) + '/hostile.py', 'w').close()",
     "read what is installed": (
         "import os\nassert [name for name in os.listdir(os.path.dirname(os.__file__) + '/site-packages')]"
     ),

@@ -66,7 +66,7 @@ def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: 
 
     Args:
         request: plain values.
-        readable: files and folders that it can read beside its own code and an empty folder.
+        readable: files and folders that it can read besides its own code and an empty folder.
 
     Returns:
         The result of `answer`, and `isolation`, the restrictions that held.

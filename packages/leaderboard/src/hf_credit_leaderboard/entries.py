@@ -86,7 +86,7 @@ class Entry(Options):
         ledger: the cost of training, as in `hf_credit.rollouts.Ledger`; `None` if unknown.
         command: the command that made the entry.
         hardware, versions: the machine and the package versions that it ran on.
-        episodes_sha256: the SHA-256 of the parquet file beside it.
+        episodes_sha256: the SHA-256 of the parquet file next to it.
 
     Raises:
         ValueError: a field is missing, invalid, or of another version of hf-credit.

@@ -120,7 +120,7 @@ class Season:
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
         public_key: the Ed25519 key that verifies records, in hexadecimal.
         open: whether the season accepts entries.
-        cells: the dataset of benchmark cells, as owner/name, that credit boards show beside each method; "" for none.
+        cells: the dataset of benchmark cells, as owner/name, that credit boards show next to each method; "" for none.
         templates: digests of the chat templates that maintainers have read; a policy with another template is not
             ranked.
         salt: the salt in hexadecimal once the season is over, so that everybody can check which tasks were played.

@@ -75,7 +75,7 @@ def published(hub: Hub, runs: Sequence[str], repo: str | None, base: str | None 
     """Publishes the checkpoints that are folders, and returns all as `owner/name` or `owner/name@revision`.
 
     Args:
-        repo: owner/name; of several checkpoints, each has its place behind it.
+        repo: owner/name; of several checkpoints, each has its place after it.
         base: as for `publish_checkpoint`.
 
     Raises:
@@ -107,8 +107,8 @@ def make_submission(
 ) -> Submission:
     """Plays the public tasks of a board with a method's checkpoints.
 
-    The presentation and sampling of the task, the method and the cost of training come from the files beside the first
-    checkpoint.
+    The presentation and sampling of the task, the method and the cost of training come from the files next to the
+    first checkpoint.
 
     Args:
         runs: one checkpoint per training seed, as `owner/name` or `owner/name@revision`.
@@ -262,7 +262,7 @@ def propose(hub: Hub, entry: entries.Entry, results: Sequence[tuple[float, str]]
 
 
 def _logged(hub: Hub, repo: str, commit: str) -> tuple[dict[str, Any], Run | None]:
-    """Reads the facts and the log of a run beside its weights, as far as they exist."""
+    """Reads the facts and the log of a run next to its weights, as far as they exist."""
     folder = hub.get(repo, "model", commit, (*WANTED, CONFIG_FILE, LOG_FILE)).folder
     return read_facts(folder), read_run(folder) if (folder / LOG_FILE).is_file() else None
 

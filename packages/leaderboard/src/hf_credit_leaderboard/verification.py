@@ -40,7 +40,7 @@ Play = Callable[[Mapping[str, Any], Sequence[Path], Limits], dict[str, Any]]
 """Answers a request of `hf_credit_leaderboard.playing.answer` with read access to these folders, within limits."""
 
 _WIDEST = 8  # bytes of a parameter
-_OTHER_BYTES = 4 * MOST_FILE_BYTES  # of the tokenizer and other files beside the weights
+_OTHER_BYTES = 4 * MOST_FILE_BYTES  # of the tokenizer and other files next to the weights
 _TOLERANCE = 1e-9  # of a replayed outcome
 
 

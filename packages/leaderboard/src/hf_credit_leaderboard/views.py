@@ -114,7 +114,7 @@ BOARD_COLUMNS: Columns = (
     ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),
     ("entry", "", lambda row, _: row.id[:SHORT]),
 )
-"""The columns of a policy board, behind the rank. A phone shows the first four."""
+"""The columns of a policy board, after the rank. A phone shows the first four."""
 
 CREDIT_COLUMNS: Columns = (
     ("method", "", _method_text),

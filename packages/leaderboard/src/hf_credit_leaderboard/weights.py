@@ -35,7 +35,9 @@ def check_folder(folder: Path) -> None:
         if path.is_symlink() or path.suffix not in _READABLE:
             raise ValueError(f"a checkpoint must hold safetensors, JSON and text, got {name[:100]!r}; remove it.")
         if path.suffix != ".safetensors" and path.stat().st_size > MOST_FILE_BYTES:
-            raise ValueError(f"a file beside weights must have at most {MOST_FILE_BYTES} bytes, got more in {name!r}.")
+            raise ValueError(
+                f"a file next to weights must have at most {MOST_FILE_BYTES} bytes, got more in {name!r}."
+            )
         if path.name in ("config.json", "tokenizer_config.json"):
             value = parse_json(path.read_text(encoding="utf-8"))
             if isinstance(value, dict) and "auto_map" in value:

@@ -148,7 +148,7 @@ def _route(
 
 
 def _welcome(call: calls.Call) -> Response:
-    return PlainTextResponse(f"A Hub for HF_ENDPOINT={call.base}; set HF_HUB_DISABLE_XET=1 beside it.\n")
+    return PlainTextResponse(f"A Hub for HF_ENDPOINT={call.base}; set HF_HUB_DISABLE_XET=1, too.\n")
 
 
 async def _unknown(request: Request) -> Response:

@@ -27,7 +27,7 @@ from local_hub.plain import parse_json
 
 _MOST_WORK = 10**9  # about a second
 _OVERHEAD = 64  # characters, of a pattern and of a path
-_MOST_LINE = 65_536  # bytes of a line of a commit, beside the content of a file
+_MOST_LINE = 65_536  # bytes of a line of a commit, besides the content of a file
 _MOST_TEXTS = 64  # in a long line
 
 

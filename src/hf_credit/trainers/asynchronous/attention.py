@@ -35,7 +35,7 @@ def segment_attention(
         query: of one packed row, of shape (1, heads, tokens, size).
         key, value: of shape (1, heads or a divisor of them, tokens, size).
         attention_mask: unused: the tree says who sees whom.
-        tree_kv_index: the places of all paths' tokens in the row, one path behind the other.
+        tree_kv_index: the places of all paths' tokens in the row, one path after the other.
         tree_cu_seqlens_q: where segments begin and end in the row, one number more than there are segments.
         tree_cu_seqlens_k: where their paths begin and end in `tree_kv_index`.
         scaling: of the logits; 1 / sqrt(size) if `None`.

@@ -1,4 +1,4 @@
-"""The seam with TRL 1.16's asynchronous trainer: beside `trainers/base.py` the only one that knows TRL's internals."""
+"""The seam with TRL 1.16's asynchronous trainer: with `trainers/base.py` the only one that knows TRL's internals."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class FolderTransfer:
 
 
 def _shards(weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    """Yields the weights in parts that fit in memory beside the model."""
+    """Yields the weights in parts that fit in memory next to the model."""
     shard: dict[str, Tensor] = {}
     size = 0
     for name, weight in weights:

@@ -287,7 +287,7 @@ class Worker:
             self.collections.put(collection)
 
     def evaluated(self, interaction: Interaction[Any], rows: Sequence[Mapping[str, Any]]) -> RolloutBatch:
-        """Plays an evaluation with the served policy, beside the collections; no ledger counts it.
+        """Plays an evaluation with the served policy, at the same time as the collections; no ledger counts it.
 
         Args:
             rows: task rows.
@@ -453,7 +453,7 @@ class Worker:
 
 
 def refuse_other_models(method: Method) -> None:
-    """Refuses a method that needs a policy beside the one that is served."""
+    """Refuses a method that needs a policy besides the one that is served."""
     asked = {
         "a frozen copy of the policy": method.refresh_frozen_every is not None,
         "the ratio of whole episodes": method.sequence_ratio,

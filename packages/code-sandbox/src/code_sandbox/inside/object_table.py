@@ -76,7 +76,7 @@ def empty(data: Any, kind: type | None = None) -> Any:
 
 
 LOOKED_THROUGH = 1_000
-_EACH = 10  # the cost of an object beside its items
+_EACH = 10  # the cost of an object besides its items
 _SWEPT_FROM = 16
 _PASSES = 3
 
