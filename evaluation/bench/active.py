@@ -3,7 +3,8 @@
     python evaluation/bench/active.py
 
 writes `active.md` next to it. Critics are exact, and the policy stands still at its start. What active replay
-remembers of states is taught by 20 updates of 64 task rows, and goes on being forgotten and taught while it is measured.
+remembers of states is taught by 20 updates of 64 task rows, and goes on being forgotten and taught while it is
+measured.
 """
 
 from __future__ import annotations

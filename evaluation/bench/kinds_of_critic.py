@@ -1,4 +1,4 @@
-"""What a critic's error costs PPO: exact, noisy, taught and untaught critics in all problems, against RLOO without one.
+"""What a critic's error costs PPO: exact, noisy, taught and untaught critics in all problems, and RLOO without one.
 
     python evaluation/bench/kinds_of_critic.py WORK    # plays in a folder WORK, resumable, writes kinds_of_critic.md
 
