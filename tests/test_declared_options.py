@@ -52,7 +52,7 @@ def dataclasses_of_options() -> Iterator[str]:
         before = len(known)
         known |= {name for _, name, of in classes if of & known}
     for path, name, of in classes:
-        if of & known:
+        if of & known and re.search(rf"^@dataclass.*\nclass {name}\b", path.read_text("utf-8"), re.MULTILINE):
             yield f"{'.'.join(path.relative_to(ROOT / 'src').with_suffix('').parts)}:{name}"
 
 
@@ -64,6 +64,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "method replay_loo": {"budget": 2, "alternatives": [2]},
     "collaboration agent": {"agent": "operator:neg"},
     "collaboration graph": {"roles": {"a": "?"}, "events": [{"name": "say", "role": "a"}], "final": "say", **SCORER},
+    "method mt_grpo": {"turn_scores": "verdict"},
+    "method turn_credit": {"turn_scores": "verdict"},
     "dataclass hf_credit.methods.t3.truncated:Truncation": {"rule": "shrink"},
     "dataclass hf_credit.policies.micro_settings:MicroConfig": {"heads": 1},
     "dataclass hf_credit.tasks.spec:TaskSpec": {"task": "sudoku"},

@@ -113,7 +113,7 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, got 'luck'"),
+        (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, signal, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),

@@ -436,7 +436,7 @@ def test_no_keys_and_values_are_held_after_the_rollouts(
         original = trainer.credit
 
         def credit(collected: Any) -> Any:
-            assert trainer._continuing.sampler is not None
+            assert trainer._continuing.cache is not None
             if fails:
                 raise RuntimeError("the judge is out")
             return original(collected)
@@ -445,7 +445,7 @@ def test_no_keys_and_values_are_held_after_the_rollouts(
 
     with pytest.raises(RuntimeError, match="the judge is out") if fails else nullcontext():
         one_update(micro_policy_append, history="append", on_built=watch)
-    assert built[0]._continuing.sampler is None
+    assert built[0]._continuing.cache is None
 
 
 def test_a_long_update_says_what_it_does(

@@ -343,15 +343,12 @@ def test_an_attack_scores_nothing_and_breaks_nothing(quick: Worker, attack: str)
 def test_a_reply_on_which_the_algebra_fails_is_wrong_and_counted(
     quick: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before, started = counts()["given_up"], quick.started
+    before = counts()["given_up"]
     slow = "(x+y+z+t+1)" * 80  # whose expansion has millions of terms
     verdict = check(rf"\boxed{{{slow}}}", "7")
     assert verdict == (0.0, "given_up", slow, "no result within 1 seconds of CPU time")
     assert counts()["given_up"] == before + 1
-    asked = quick.asked
     assert score(rf"\boxed{{{slow}}}", "7") == 0.0
-    assert quick.asked == asked  # neither this nor whether the gold answer can be checked is asked again
-    assert quick.started <= started + 1
     assert "came to given_up (no result within 1 seconds of CPU time)" in caplog.text or before
 
 

@@ -84,7 +84,7 @@ def run_facts(trainer: Any) -> dict[str, Any]:
 
 def _named(sampler: Any) -> str:
     """The name of a sampler's model, or of its function or class, and how it samples, if it does."""
-    model = getattr(getattr(sampler, "model", None), "name_or_path", "")
+    model = getattr(getattr(sampler, "policy", None), "name_or_path", "")
     name = str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
     config = getattr(sampler, "config", None)
     if not getattr(config, "do_sample", False):

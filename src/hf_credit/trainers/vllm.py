@@ -34,7 +34,7 @@ def wait_for_server(args: CreditConfig) -> None:
     url = server_url(args)
     if url is None or args.process_index != 0:
         return
-    server = Server(url, "policy", max_tokens=1, patience=args.vllm_server_timeout)
+    server = Server(url, "policy", max_new_tokens=1, patience=args.vllm_server_timeout)
     try:
         server.wait()
     finally:
