@@ -181,10 +181,8 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
             "reference policy; start with the initial one by resume_with_changed=['sync_ref_model']."
         )
     before = recorded(folder)["run"]
-    run, before = (
-        {**one, "task": with_new_keys(one["task"])} if isinstance(one.get("task"), dict) else one
-        for one in (run, before)
-    )
+    if isinstance(before.get("task"), dict):
+        before = {**before, "task": with_new_keys(before["task"])}
     tasks, steps = ([one.get(name, "") for one in (run, before)] for name in ("tasks", "max_steps"))
     whole = all(isinstance(size, int) for size in (*tasks, *steps))
     if whole and tasks[0] * steps[1] == tasks[1] * steps[0]:

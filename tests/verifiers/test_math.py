@@ -348,7 +348,9 @@ def test_a_reply_on_which_the_algebra_fails_is_wrong_and_counted(
     verdict = check(rf"\boxed{{{slow}}}", "7")
     assert verdict == (0.0, "given_up", slow, "no result within 1 seconds of CPU time")
     assert counts()["given_up"] == before + 1
+    asked = quick._remembered.cache_info().misses
     assert score(rf"\boxed{{{slow}}}", "7") == 0.0
+    assert quick._remembered.cache_info().misses == asked  # nor is whether the gold answer can be checked
     assert "came to given_up (no result within 1 seconds of CPU time)" in caplog.text or before
 
 

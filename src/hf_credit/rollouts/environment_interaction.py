@@ -114,7 +114,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         try:
             return {**self.spec(), "max_turns": self.max_turns}
         except ValueError:
-            named = {"interaction": class_name(self), "environment": class_name(self.environment)}
+            named = {"interaction": class_name(self), "task": class_name(self.environment)}
             return {**named, **vars(self.prompts), "max_turns": self.max_turns}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
