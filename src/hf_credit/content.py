@@ -186,6 +186,13 @@ def in_words(given: Any) -> str:
     return content if isinstance(content, str) else "\n".join(map(str, content))
 
 
+def has_images(given: Any) -> bool:
+    """Returns whether a value, of any kind, has an image where `content_of` reads one."""
+    parts = given if isinstance(given, list | tuple) else [given]
+    images = (one.get("image") if isinstance(one, Mapping) else one for one in parts)
+    return any(isinstance(one, Image) or type(one).__module__.startswith("PIL.") for one in images)
+
+
 def _read(given: Any) -> Content:
     known = isinstance(given, Mapping)
     image = given.get("image") if known else given
