@@ -364,7 +364,7 @@ def test_more_replayed_than_new_steps_warn_once(caplog, monkeypatch):
 @pytest.mark.parametrize(
     ("shown", "error", "message"),
     [
-        ((b"bytes", 0.0, False, {}), TypeError, "a world must show text, got bytes; render it."),
+        ((b"bytes", 0.0, False, {}), TypeError, "a world must show text or images, got bytes; render it."),
         (("text", float("nan"), False, {}), ValueError, "a world's reward must be a finite number, got nan for 'up'"),
     ],
 )

@@ -8,8 +8,10 @@ import math
 from typing import Any
 
 import pytest
+from PIL import Image as pil
 from transformers import PreTrainedTokenizerBase
 
+from hf_credit.content import MOST_PIXELS, Image, Text
 from hf_credit.environments import check_env, make, tool_world
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest
@@ -363,3 +365,63 @@ def test_a_template_without_tools_ends_the_episode(chat):
     (episode,) = engine.run([RolloutRequest(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
     assert episode.ending == Ending.ERROR
     assert "the chat template must render tools, got one of" in str(episode.error)
+
+
+class Camera:
+    """Tools that return images, in the form of TRL."""
+
+    def reset(self, **row: Any) -> list[dict[str, Any]]:
+        return [{"type": "text", "text": "The door:"}, {"type": "image", "image": pil.new("RGB", (4, 4), "green")}]
+
+    def look(self, colour: str) -> list[dict[str, Any]]:
+        """Looks.
+
+        Args:
+            colour: of the image.
+        """
+        size = (2, 2) if colour != "black" else (MOST_PIXELS, 2)
+        return [{"type": "image", "image": pil.new("1" if colour == "black" else "RGB", size, colour)}]
+
+    def alone(self) -> Any:
+        """Looks at once."""
+        return pil.new("RGB", (2, 2), "red")
+
+    def names(self) -> list[str]:
+        """Lists names, which are no parts of a message."""
+        return ["a", "b"]
+
+
+def seen(prompts: Any, completions: Any, environments: Any, **columns: Any) -> list[float]:
+    """The share of red pixels in the images of an episode, as a reward function of TRL reads them."""
+    contents = [one["content"] for one in (*prompts[0], *completions[0])]
+    images = [part["image"] for one in contents if isinstance(one, list) for part in one if part["type"] == "image"]
+    red = sum(count for one in images for count, colour in one.getcolors() if colour == (255, 0, 0))
+    return [red / sum(one.width * one.height for one in images)]
+
+
+def test_tools_return_images_that_messages_states_and_rewards_have():
+    environment = make("tools", factory=Camera, columns=("prompt",), turns=4, reward_funcs=seen)
+    interaction = EnvironmentInteraction(environment)
+    state = interaction.start({"prompt": "Look."}, 0)
+    green, red = (Image.of(pil.new("RGB", *one)) for one in (((4, 4), "green"), ((2, 2), "red")))
+    first = (Text(environment.instructions), Text("Look."), Text("The door:"), green)
+    assert [one["content"] for one in interaction.pending(state)[0].messages] == [first]
+    for reply, answer in (
+        (call("look", colour="red"), (red,)),
+        (call("alone"), (red,)),
+        (call("names"), "['a', 'b']"),
+    ):
+        state = interaction.advance(state, [reply])
+        assert interaction.pending(state)[0].messages[-1] == {"role": "tool", "content": answer}
+    assert interaction.state_from_json(interaction.state_to_json(state)) == state
+    assert interaction.outcome(state) == pytest.approx(8 / 24)
+    environment.close()
+    again = interaction.advance(state, ["Done."])  # in a world that is restored
+    assert (again.world.status, environment.costs()["replayed_steps"]) == ("finished", 3)
+
+
+def test_an_image_of_a_tool_that_is_too_large_is_an_error_that_the_agent_reads():
+    environment = make("tools", factory=Camera, columns=("prompt",), reward_funcs=seen)
+    state = environment.initial_state({"prompt": "Look."}, 0)
+    shown = environment.step(state, call("look", colour="black")).observation
+    assert shown.startswith(f"Error: an image must have 1 to {MOST_PIXELS} pixels")

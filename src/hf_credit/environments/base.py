@@ -128,7 +128,7 @@ class Environment(ABC, Generic[S]):
 
     @abstractmethod
     def observe(self, state: S) -> Content:
-        """The observation of the agent in `state`, a text."""
+        """The observation of the agent in `state`: text, or whatever `hf_credit.content.content_of` reads."""
 
     @abstractmethod
     def legal_actions(self, state: S) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, get_args
 
-from hf_credit.content import Part
+from hf_credit.content import Part, content_of
 from hf_credit.environments.actions import OPEN, plain_action, tag
 from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
@@ -211,6 +211,7 @@ def _is_plain(value: Any) -> bool:
     return (
         value is None
         or type(value) in (str, int, float, bool)
+        or isinstance(value, Part)
         or (type(value) is tuple and all(map(_is_plain, value)))
     )
 
@@ -236,7 +237,9 @@ def _state_problems(environment: Environment[Any], state: State) -> Iterator[Pro
     if views[0] != views[1]:
         yield "equal states must have equal observe, legal_actions and outcome", f"{views[0]!r} and {views[1]!r}"
     shown = views[0][0]
-    if not isinstance(shown, str) and not (isinstance(shown, tuple) and all(isinstance(one, Part) for one in shown)):
+    try:
+        content_of(shown if isinstance(shown, list | tuple) else [shown])
+    except ValueError:
         yield "observe must return a string, or parts of a message", repr(shown)
     if not _is_finite(views[0][2]):
         yield "outcome must be a finite number in every state", repr(views[0][2])

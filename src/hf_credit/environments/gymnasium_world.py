@@ -1,4 +1,4 @@
-"""Gymnasium environments with actions and observations as text."""
+"""Gymnasium environments with actions as text, and observations as text and images."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_credit.content import Content, content_of, joined
 from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.optional_packages import needed
@@ -16,7 +17,7 @@ _MARKED = re.compile(r"\x1b\[[0-9;]*m([^\x1b]*)\x1b\[0m")  # coloured text in a 
 
 
 class GymnasiumEnvironment(ReplayedEnvironment):
-    """A Gymnasium environment with text actions and observations.
+    """A Gymnasium environment with text actions, and observations of text, images or both.
 
     Its random numbers come from the seed of the episode. A new seed replaces `np_random`, so that replays see other
     futures, as in a slippery FrozenLake. An episode ends when Gymnasium returns `terminated` or `truncated`.
@@ -24,12 +25,14 @@ class GymnasiumEnvironment(ReplayedEnvironment):
 
     Args:
         id: the environment's id for `gymnasium.make`.
-        options: further arguments of `gymnasium.make`.
+        options: further arguments of `gymnasium.make`. With `render_mode="rgb_array"`, an observation has the image
+            of `render()`, after the text if there is any.
         actions: the names of the actions of a `Discrete` space, in its order; by default its numbers. In a `Text`
             space any text is an action, and `actions` are examples.
         show: renders an observation as text, `show(env, observation) -> str`, with the unwrapped environment; or its
             `"module:name"`, which is imported and must be code that you trust. By default the observation of a `Text`
-            space, and for other spaces the result of `render()` in the mode `ansi`, with brackets around colours.
+            space, and for other spaces the result of `render()`: an image, or text of the mode `ansi`, with brackets
+            around colours.
         instructions: the rules, shown once; by default the names of the actions.
         turns: the most actions of an episode; by default the environment's own `max_episode_steps`.
         self_contained: whether an observation contains everything relevant.
@@ -49,7 +52,7 @@ class GymnasiumEnvironment(ReplayedEnvironment):
         id: str,
         options: Mapping[str, Any] | None = None,
         actions: Sequence[str] | None = None,
-        show: Callable[[Any, Any], str] | str | None = None,
+        show: Callable[[Any, Any], Content] | str | None = None,
         instructions: str | None = None,
         turns: int | None = None,
         self_contained: bool = False,
@@ -65,13 +68,15 @@ class GymnasiumEnvironment(ReplayedEnvironment):
         limit = world.spec.max_episode_steps if turns is None and world.spec else turns
         modes = world.metadata.get("render_modes") or ()
         world.close()
-        if self._show is None and not isinstance(world.observation_space, spaces.Text):
-            if "ansi" not in modes:
+        self._text = self._show is not None or isinstance(world.observation_space, spaces.Text)
+        mode = self.options.get("render_mode", "ansi")
+        if not self._text:
+            if mode not in {"ansi", "rgb_array"}.intersection(modes):
                 raise ValueError(
                     f"an environment must have Text observations, the render mode ansi or a renderer, got {id!r} "
-                    "without; pass show."
+                    "without; pass show, or rgb_array as render_mode in options."
                 )
-            self._mode = {"render_mode": "ansi"}
+            self._mode = {"render_mode": mode}
         self.open_actions = isinstance(space, spaces.Text)  # type: ignore[misc]
         if not isinstance(space, spaces.Text | spaces.Discrete):
             raise ValueError(
@@ -96,7 +101,7 @@ class GymnasiumEnvironment(ReplayedEnvironment):
 
     def open_world(self) -> GymnasiumWorld:
         numbers = {plain_action(name): self._first + place for place, name in enumerate(self.actions)}
-        return GymnasiumWorld(self._made(), None if self.open_actions else numbers, self._show, bool(self._mode))
+        return GymnasiumWorld(self._made(), None if self.open_actions else numbers, self._show, self._text)
 
     def examples(self, state: ReplayedState) -> Sequence[str]:
         return self.actions if self.open_actions else tuple(map(plain_action, self.actions))
@@ -123,14 +128,14 @@ class GymnasiumWorld:
 
     env: Any
     numbers: Mapping[str, int] | None  # the number of each action name; `None` if any text is an action
-    show: Callable[[Any, Any], str] | None  # renders an observation as text
-    rendered: bool  # whether the text is the result of `render` instead of the observation
+    show: Callable[[Any, Any], Content] | None  # renders an observation as text
+    text: bool  # whether there is another text than the result of `render`
 
-    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+    def reset(self, task: Mapping[str, Any], seed: int) -> Content:
         observation, _ = self.env.reset(seed=seed)
         return self._shown(observation)
 
-    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+    def step(self, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
         taken = action if self.numbers is None else self.numbers[action]
         observation, reward, terminated, truncated, info = self.env.step(taken)
         facts = {"success": bool(info["is_success"])} if "is_success" in info else {}
@@ -142,10 +147,15 @@ class GymnasiumWorld:
     def close(self) -> None:
         self.env.close()
 
-    def _shown(self, observation: Any) -> str:
-        if self.show is not None:
-            return self.show(self.env.unwrapped, observation)
-        return _MARKED.sub(r"[\1]", self.env.render()).strip("\n") if self.rendered else str(observation)
+    def _shown(self, observation: Any) -> Content:
+        shown: list[Any] = []
+        if self.text:
+            shown.append(str(observation) if self.show is None else self.show(self.env.unwrapped, observation))
+        if self.env.render_mode == "rgb_array":
+            shown.append(needed("images need", "PIL.Image", "vision").fromarray(self.env.render()))
+        elif not self.text:
+            shown.append(_MARKED.sub(r"[\1]", self.env.render()).strip("\n"))
+        return shown[0] if len(shown) == 1 else joined(map(content_of, shown))
 
 
 def _gymnasium() -> Any:

@@ -19,6 +19,7 @@ from openenv.core.env_server.interfaces import Environment as Server
 from openenv.core.env_server.types import EnvironmentMetadata
 
 from hf_credit._version import __version__
+from hf_credit.content import text_of
 from hf_credit.environments import Environment, State, make
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, task_seed
 
@@ -172,5 +173,8 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
 
     def _shown(self, world: State, reward: float | None, metadata: dict[str, Any]) -> Any:
         return self._observation(
-            text=self._environment.observe(world), reward=reward, done=world.status != "active", metadata=metadata
+            text=text_of(self._environment.observe(world)),
+            reward=reward,
+            done=world.status != "active",
+            metadata=metadata,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from hf_credit.boundary import encodable
+from hf_credit.content import Content, content_of, joined
 from hf_credit.environments.actions import marked, one_action, spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
@@ -20,7 +21,7 @@ from hf_credit.validators import whole_number
 
 
 class World(Protocol):
-    """One live world: any object with these three methods.
+    """One live world: any object with these three methods. `hf_credit.content.content_of` reads its observations.
 
     Further methods are optional. `reseed(seed)` replaces the source of all later random draws. `copy()` returns a
     second world in the same state. `legal_actions()` lists some or all actions. `snapshot()` returns a text, empty if
@@ -31,11 +32,11 @@ class World(Protocol):
     step.
     """
 
-    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+    def reset(self, task: Mapping[str, Any], seed: int) -> Content:
         """Begins a task, whatever was played before, and returns the first observation. `seed` determines all random
         draws: the same task and seed give the same start."""
 
-    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+    def step(self, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
         """Takes an action and returns the observation, the reward, whether the episode is over, and further facts.
 
         Three facts are read: `"refused"` (whether the action was meaningless and changed nothing), `"success"`
@@ -65,7 +66,7 @@ class ReplayedState(State):
     seeds: tuple[tuple[int, int], ...]
     actions: tuple[str, ...] = ()  # the actions that reached the world
     seen: tuple[str, ...] = ()  # a digest of each observation, reward and end, from the first observation on
-    observation: str = ""
+    observation: Content = ""
     unread: bool = False  # whether the last reply contained no action, so that it did not reach the world
     why: str = ""  # why no tool call could be read in it, if there are tools
     total: float = 0.0  # the sum of the rewards
@@ -164,11 +165,12 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         self._live.give(session, state.past)
         return state
 
-    def observe(self, state: ReplayedState) -> str:
+    def observe(self, state: ReplayedState) -> Content:
         if not state.unread:
             return state.observation
         kind = "tool call" if self.tools else "action"
-        return f"No {kind} could be read in the last reply{state.why and ': '}{state.why}.\n\n{state.observation}"
+        unread = f"No {kind} could be read in the last reply{state.why and ': '}{state.why}."
+        return joined((unread, state.observation), "\n\n")
 
     def legal_actions(self, state: ReplayedState) -> tuple[str, ...]:
         if state.status != "active":
@@ -248,22 +250,22 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         self._live.give(session, None if over else after.past)
         return self._transition(after, reward, None if info.get("refused") else action)
 
-    def _stepped(self, world: World, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+    def _stepped(self, world: World, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
         observation, reward, over, info = world.step(action)
         self._live.count("world_steps")
         if not math.isfinite(reward):
             raise ValueError(
                 f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; correct it."
             )
-        return _text(observation), float(reward), bool(over), info
+        return _content(observation), float(reward), bool(over), info
 
-    def _begun(self, task: str, seed: int) -> tuple[Session, str]:
+    def _begun(self, task: str, seed: int) -> tuple[Session, Content]:
         """A session that has begun a task, and its first observation; lost sessions on the way are dropped."""
         while True:
             session = self._live.any(self.open_world)
             try:
                 with self._live.held(session) as world:
-                    return session, _text(world.reset(json.loads(task), seed))
+                    return session, _content(world.reset(json.loads(task), seed))
             except ConnectionError:
                 if session.fresh:
                     raise
@@ -296,7 +298,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         session = self._live.any(self.open_world)
         try:
             with self._live.held(session) as world:
-                if world.restore(state.snapshot) == state.observation:
+                shown = world.restore(state.snapshot)
+                if shown is not None and content_of(shown) == state.observation:
                     self._live.count("restored")
                     return session
         except ConnectionError:
@@ -333,12 +336,12 @@ def _snapshot(world: Any) -> str:
     return world.snapshot() if hasattr(world, "snapshot") else ""
 
 
-def _text(observation: Any) -> str:
-    if not isinstance(observation, str):
-        raise TypeError(f"a world must show text, got {type(observation).__name__}; render it.")
-    return observation
+def _content(observation: Any) -> Content:
+    if observation is None or isinstance(observation, bytes | int | float):
+        raise TypeError(f"a world must show text or images, got {type(observation).__name__}; render it.")
+    return content_of(observation)
 
 
-def _digest(observation: str, reward: float, over: bool) -> str:
+def _digest(observation: Content, reward: float, over: bool) -> str:
     content = repr((observation, float(reward), bool(over))).encode("utf-8", errors="surrogatepass")
     return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_credit.content import Content, Image, content_of, has_images, joined
 from hf_credit.environments.actions import write_call
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.optional_packages import needed
@@ -30,14 +31,15 @@ RewardFunction = Callable[..., Any]
 class ToolEnvironment(ReplayedEnvironment):
     """An environment of TRL's `environment_factory`, whose states can be replayed.
 
-    Such an object has `reset(**row) -> str | None`, `get_reward() -> float`, and public methods with type hints and a
-    docstring, each of which is a tool. An optional `close()` releases it. Methods may be `async`.
+    Such an object has `reset(**row) -> str | list | None`, `get_reward() -> float`, and public methods with type hints
+    and a docstring, each of which is a tool. An optional `close()` releases it. Methods may be `async`.
 
-    A reply with one tool call runs the tool, and the observation is its result, as a message of the role `tool`. An
-    exception of a tool becomes the result, and is logged with its traceback the first time. Arguments that do not fit
-    the schema never reach the tool. A reply without a call is an answer and ends the episode. A reply with several
-    calls, or with one that cannot be read, costs a turn. The first observation is the row's `prompt`, if it has one,
-    followed by the result of `reset`.
+    A reply with one tool call runs the tool, and the observation is its result, as a message of the role `tool`: its
+    text, or an image of PIL or a list with one, as `hf_credit.content.content_of` reads. An exception of a tool is
+    its result, and is logged with its traceback the first time. Arguments that do not fit the schema never reach the
+    tool. A reply without a call is an answer and ends the episode. A reply with several calls, or with one that cannot
+    be read, costs a turn. The first observation is the row's `prompt`, if it has one, followed by the result of
+    `reset`.
 
     The outcome is the result of `get_reward` plus the sum of `reward_funcs`, all called after each action. A
     `get_reward` with a parameter `final_answer` receives the reply that ended the episode, and None before. Reward
@@ -116,25 +118,26 @@ class ToolWorld:
     _loop: asyncio.AbstractEventLoop | None = None
     _reward: float = 0.0
 
-    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+    def reset(self, task: Mapping[str, Any], seed: int) -> Content:
         self._reward = 0.0
         shown = self._awaited(self.tools.reset(**task))
-        first = "\n\n".join(text for text in (_prompt_text(task.get("prompt")), shown) if text)
-        self._prompt: list[dict[str, Any]] = [{"role": "user", "content": first}]
+        first = joined((content_of(one) for one in (_prompt_text(task.get("prompt")), shown) if one), "\n\n")
+        self._prompt: list[dict[str, Any]] = [{"role": "user", "content": _as_in_trl(first)}]
         self._completion: list[dict[str, Any]] = []
         self._columns = {name: [value] for name, value in task.items() if name != "prompt"}
         return first
 
-    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+    def step(self, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
         calls = read_reply(action).calls
-        shown, refused = "", False
+        shown: Content = ""
+        refused = False
         if calls:
             name, arguments = calls[0].name, calls[0].arguments
             shown, refused = self._called(name, arguments)
             call = {"type": "function", "function": {"name": name, "arguments": arguments}}
             self._completion += [
                 {"role": "assistant", "content": "", "tool_calls": [call]},
-                {"role": "tool", "name": name, "content": shown},
+                {"role": "tool", "name": name, "content": _as_in_trl(shown)},
             ]
         else:
             self._completion.append({"role": "assistant", "content": action})
@@ -168,14 +171,15 @@ class ToolWorld:
         if self._loop is not None:
             self._loop.close()
 
-    def _called(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    def _called(self, name: str, arguments: dict[str, Any]) -> tuple[Content, bool]:
         if name not in self.validators:
             return f"Error: there is no tool {name[:100]!r}; there are {', '.join(self.validators)}.", True
         problem = next(self.validators[name].iter_errors(arguments), None)
         if problem is not None:
             return f"Error: {problem.message[:500]}", True
         try:
-            return str(self._awaited(getattr(self.tools, name)(**arguments))), False
+            result = self._awaited(getattr(self.tools, name)(**arguments))
+            return content_of(result) if has_images(result) else str(result), False
         except Exception as error:  # the message becomes the result, as in TRL
             self._tell_once(name, type(error), f"The tool {name!r} raised; the agent is shown the message.", error)
             return f"Error: {error}", False
@@ -217,6 +221,14 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
             f"every tool must have type hints and a docstring that describes its arguments, got {error} for a "
             f"{type(tools).__name__}; add them, or begin the names of other methods with an underscore."
         ) from error
+
+
+def _as_in_trl(content: Content) -> Any:
+    """Returns what a message says in the form in which reward functions of TRL get it."""
+    if isinstance(content, str):
+        return content
+    images = [{"image": one.pil()} if isinstance(one, Image) else {"text": one.text} for one in content]
+    return [{"type": next(iter(one)), **one} for one in images]
 
 
 def _prompt_text(prompt: Any) -> str:

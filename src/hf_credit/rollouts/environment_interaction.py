@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit import environments
 from hf_credit.boundary import read
-from hf_credit.content import Content, joined
+from hf_credit.content import Content, Text, content_of, joined
 from hf_credit.environments import Environment, State
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
@@ -178,7 +178,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         transition = self.environment.step(state.world, action)
         if self.history != "current":
             answer = self.environment.answers_as(action)
-            transcript = (*state.transcript, ("assistant", reply), (answer, transition.observation))
+            transcript = (*state.transcript, ("assistant", reply), (answer, content_of(transition.observation)))
         else:
             transcript = (("user", self._prompt(transition.observation)),)
         return EnvironmentState(
@@ -224,7 +224,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return self.environment.metrics(state.world)
 
     def with_world(self, state: EnvironmentState, world: State) -> EnvironmentState:
-        observation, (role, _) = self.environment.observe(world), state.transcript[-1]
+        observation, (role, _) = content_of(self.environment.observe(world)), state.transcript[-1]
         follows = self.history != "current" and state.turns > 0
         shown = (role, observation if follows else self._prompt(observation))
         return dataclasses.replace(state, world=world, transcript=(*state.transcript[:-1], shown))
@@ -250,10 +250,13 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         new = list(itertools.takewhile(lambda one: one["role"] != "assistant", reversed(messages)))[::-1]
         if self.history != "current" or len(new) == len(messages):
             return messages
-        shown, head = joined((one["content"] for one in new), "\n\n"), self._prompt("")
-        if isinstance(shown, str) and isinstance(head, str):
-            shown = shown.removeprefix(head)
-        return [{"role": "user", "content": joined((head, shown), "")}]
+        shown = joined((content_of(one["content"]) for one in new), "\n\n")
+        if isinstance(shown, str):
+            shown = shown.removeprefix(str(self._prompt("")))
+        elif self.instructions and shown[0] == Text(self.environment.instructions):
+            shown = shown[1:]
+        return [{"role": "user", "content": self._prompt(shown)}]
 
-    def _prompt(self, observation: Content) -> Content:
-        return joined((self.environment.instructions, observation), "\n\n") if self.instructions else observation
+    def _prompt(self, observation: Any) -> Content:
+        shown = content_of(observation)
+        return joined((self.environment.instructions, shown), "\n\n") if self.instructions else shown
