@@ -9,25 +9,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from hf_credit.content import Content
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.environments.pictures import digits
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.sudoku_grid import BOXES, digits_left, known_puzzle, random_puzzle, solve
 from hf_credit.validators import one_of, whole_number
 
-Notation = Literal["grid", "named", "candidates"]
-"""The notation of positions and actions: a matrix of digits, the name and content of each cell, or this with the
-digits that are left for each empty cell."""
+Notation = Literal["grid", "named", "candidates", "picture"]
+"""The notation of positions and actions: a matrix of digits, the name and content of each cell, this with the digits
+that are left for each empty cell, or a picture with the named cells as actions."""
 
 _DEFAULT_BLANKS = {4: 8, 6: 18, 9: 40}
 _ROWS = "abcdefghi"
 _NAMED = re.compile(r"([a-z])([0-9])=([0-9])")
 
 # For each notation, how the grid is shown and how a reply ends.
-_CELLS = (
-    "A cell is called by its row, a to {last} from the top, and its column, 1 to {size} from the left; what it holds "
-    "stands behind '=', and "
-)
+_CALLED = "A cell is called by its row, a to {last} from the top, and its column, 1 to {size} from the left"
+_CELLS = f"{_CALLED}; what it holds stands behind '=', and "
 _FILL_NAMED = f"the cell as it shall read, for example digit 3 in row a, column 2: {tag('a2=3')}"
 _NOTATIONS = {
     "grid": (
@@ -39,6 +39,7 @@ _NOTATIONS = {
         f"{_CELLS}behind '?' stand the digits that its row, column and box leave an empty cell.",
         _FILL_NAMED,
     ),
+    "picture": (f"{_CALLED}; the picture shows what they hold.", _FILL_NAMED),
 }
 
 
@@ -78,7 +79,8 @@ class Sudoku(Environment[SudokuState]):
             `"named"` shows each cell as its name and content, such as `b3=.`, and an action is the filled cell,
             `b3=1`; a small model learns this far sooner, as it finds cells by name instead of counting.
             `"candidates"` also shows the digits that its row, column and box leave an empty cell, such as `b3?14`, or
-            `b3?` if a wrong digit has left none.
+            `b3?` if a wrong digit has left none. `"picture"` shows a picture of `hf_credit.environments.pictures`, for
+            models that see, and an action is as for `"named"`.
 
     Raises:
         ValueError: an option is not possible; for `blanks`, if a bounded search finds no such puzzle.
@@ -140,15 +142,17 @@ class Sudoku(Environment[SudokuState]):
         solution_of(puzzle)
         return SudokuState(seed=seed, givens=puzzle, cells=puzzle, notation=self.notation)
 
-    def observe(self, state: SudokuState) -> str:
+    def observe(self, state: SudokuState) -> Content:
         size = state.size
+        rows = [state.cells[start : start + size] for start in range(0, size * size, size)]
+        if state.notation == "picture":
+            return (digits(tuple(rows), BOXES[size]),)
         if state.notation != "grid":
             contents = _contents(state)
             named = [f"{name}{content}" for name, content in zip(_names(size), contents, strict=True)]
             return "\n".join(" ".join(named[start : start + size]) for start in range(0, size * size, size))
         header = "   " + " ".join(f"C{column}" for column in range(1, size + 1))
-        rows = (f"R{row + 1} {' '.join(state.cells[row * size : (row + 1) * size])}" for row in range(size))
-        return "\n".join([header, *rows])
+        return "\n".join([header, *(f"R{number} {' '.join(row)}" for number, row in enumerate(rows, 1))])
 
     def legal_actions(self, state: SudokuState) -> tuple[str, ...]:
         if state.status != "active":
