@@ -16,8 +16,8 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Chat, Request, rendering
-from hf_credit.rollouts.chat import read_tokens
 from hf_credit.rollouts.conversations import Conversation
+from hf_credit.rollouts.reply_parts import read_tokens
 from hf_credit.rollouts.templates import SAID, ChatTemplateError
 
 # Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the

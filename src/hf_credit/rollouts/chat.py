@@ -17,11 +17,8 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import (
     MARKS,
     MESSAGE_MARKS,
-    MOST_CHARACTERS,
-    Call,
     ParsedReply,
     closing_of,
-    listed_calls,
     open_thought,
     openings,
     read_reply,
@@ -30,6 +27,8 @@ from hf_credit.rollouts import rendering, templates
 from hf_credit.rollouts.conversations import Conversation, continuation, if_same_tools
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
+from hf_credit.rollouts.media import media_of
+from hf_credit.rollouts.reply_parts import read_tokens
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
 
@@ -40,7 +39,6 @@ TODAY = "today"
 """The argument of a template that has the date."""
 
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
-_ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
 _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
 
 
@@ -57,7 +55,7 @@ class Chat:
     message is encoded letter by letter.
 
     Args:
-        tokenizer: a tokenizer with a chat template and a padding token.
+        tokenizer: a tokenizer with a chat template and a padding token, or a processor that has one.
         template_kwargs: arguments of the template, such as `{"enable_thinking": False}`.
         ends: further tokens that end a reply: `eos_token_id` of the model's generation settings.
 
@@ -72,6 +70,8 @@ class Chat:
         template_kwargs: Mapping[str, Any] | None = None,
         ends: int | Iterable[int] | None = None,
     ) -> None:
+        self.media = media_of(tokenizer)
+        tokenizer = self.media.tokenizer
         if not getattr(tokenizer, "chat_template", None):
             raise ChatTemplateError(
                 f"the tokenizer must have a chat template, got {tokenizer.name_or_path!r} without one; "
@@ -91,7 +91,7 @@ class Chat:
         self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
         self._endless = ""  # how long the template took, if it was too slow once
         try:  # fails here instead of in an episode
-            skeleton = self._render([USER]) + self._added_text([SAID, USER])
+            skeleton = self._render([USER]) + self._added_text([SAID, USER]) + self.media.skeleton(self._render)
         except (TemplateError, TypeError, AttributeError) as error:
             raise self._refused("render messages of text", f"that raises {error}") from None
         with suppress(TemplateError):  # not every template supports the system role
@@ -132,7 +132,7 @@ class Chat:
 
     def with_kwargs(self, template_kwargs: Mapping[str, Any]) -> Chat:
         """Returns a chat with further arguments of the template, and the same end tokens."""
-        other = Chat(self.tokenizer, {**self.template_kwargs, **template_kwargs})
+        other = Chat(self.media.processing_class, {**self.template_kwargs, **template_kwargs})
         self._ends |= other._ends
         other._ends = self._ends
         return other
@@ -282,9 +282,11 @@ class Chat:
         for prefix, index in parts:
             if prefix is not None and REPLY in texts[index]:
                 texts[index] = self._behind_reply(rendered[index][1], texts[index])
+        texts = list(map(self.media.rendered, texts, rendered))
         pairs = list(zip(texts, hidden_tokens, strict=True))
         plain = iter(self._special.many([text for text, hidden in pairs if hidden is None]))
-        ids = [tuple(next(plain) if hidden is None else hidden.encode(text)) for text, hidden in pairs]
+        encoded = [next(plain) if hidden is None else hidden.encode(text) for text, hidden in pairs]
+        ids = list(map(self.media.context, encoded, rendered))
         return [ids[index] if prefix is None else _join(prefix, ids[index]) for prefix, index in parts]
 
     def texts(self, replies: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]] = ()) -> list[str]:
@@ -419,11 +421,11 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        return templates.as_served(templates.of_text(messages), self.tools, self._most_calls)
+        return templates.as_served(self.media.plain(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages after it, in the form of the template."""
-        added = list(templates.of_text(added))
+        added = list(self.media.plain(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
@@ -435,7 +437,7 @@ class Chat:
         try:
             if not took:
                 options: Any = {**self.template_kwargs, "chat_template": self._dated}
-                return rendering.render(self.tokenizer, messages, prompt, options)
+                return rendering.render(self.tokenizer, self.media.shown(messages), prompt, options)
         except TimeoutError as error:
             took = self._endless = str(error)
         except MemoryError as error:
@@ -461,38 +463,6 @@ def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
         tuple((key, value if isinstance(value, str) else repr(value)) for key, value in message.items())
         for message in messages
     )
-
-
-def read_tokens(
-    tokenizer: PreTrainedTokenizerBase | None,
-    text: str,
-    ids: Sequence[int] = (),
-    context: Sequence[int] = (),
-    tools: Sequence[Mapping[str, Any]] = (),
-) -> ParsedReply:
-    """Returns the parts of a reply: those of its text, or, in a form that only the tokenizer knows, of its tokens.
-
-    Args:
-        tokenizer: its `response_template` is asked where the text has neither calls nor thoughts.
-        text: the text of the reply, as from `Chat.texts`.
-        ids, context, tools: as for `Chat.reply`.
-    """
-    said = said_in(text, tools)
-    if said.made or said.thoughts or getattr(tokenizer, "response_template", None) is None:
-        return said
-    assert tokenizer is not None
-    try:
-        reply, prefix = (str(tokenizer.decode(list(some))) for some in (ids, context[-_ANCHOR_TOKENS:]))
-        parsed = rendering.parse(tokenizer, reply, prefix, tools)
-    except (ValueError, TypeError, LookupError):
-        return said
-    except (TimeoutError, MemoryError) as error:
-        return dataclasses.replace(said, made=(Call("", {}, f"reading it took {error}", text[:MOST_CHARACTERS]),))
-    made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
-    content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
-    if not (made or thoughts):
-        return said
-    return ParsedReply(thoughts=str(thoughts or ""), spoken=content, content=content, made=made)
 
 
 def _join(prefix: Context, added: Context) -> Context:
