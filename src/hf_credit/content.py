@@ -169,22 +169,24 @@ def joined(contents: Iterable[Content], between: str = "\n") -> Content:
     return tuple(part for one in contents for part in ([Text(one)] if isinstance(one, str) else one))
 
 
+def parts_of(given: Any) -> tuple[Part, ...]:
+    """Returns what a message says, as `content_of`, in parts even if it is text."""
+    content = content_of(given)
+    return (Text(content),) if isinstance(content, str) else content
+
+
 def text_of(given: Any) -> str:
     """Returns what a message says, as `content_of`, for who reads text alone.
 
     Raises:
         ValueError: a part is not text.
     """
-    content = content_of(given)
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text if isinstance(part, Text) else _refused(part) for part in content)
+    return "\n".join(part.text if isinstance(part, Text) else _refused(part) for part in parts_of(given))
 
 
 def in_words(given: Any) -> str:
     """Returns what a message says for people, as `content_of`."""
-    content = content_of(given)
-    return content if isinstance(content, str) else "\n".join(map(str, content))
+    return "\n".join(map(str, parts_of(given)))
 
 
 def has_images(given: Any) -> bool:

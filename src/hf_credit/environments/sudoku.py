@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from hf_credit.content import Content
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
-from hf_credit.environments.pictures import digits
+from hf_credit.environments.board_pictures import digits
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.sudoku_grid import BOXES, digits_left, known_puzzle, random_puzzle, solve
 from hf_credit.validators import one_of, whole_number
@@ -79,8 +79,8 @@ class Sudoku(Environment[SudokuState]):
             `"named"` shows each cell as its name and content, such as `b3=.`, and an action is the filled cell,
             `b3=1`; a small model learns this far sooner, as it finds cells by name instead of counting.
             `"candidates"` also shows the digits that its row, column and box leave an empty cell, such as `b3?14`, or
-            `b3?` if a wrong digit has left none. `"picture"` shows a picture of `hf_credit.environments.pictures`, for
-            models that see, and an action is as for `"named"`.
+            `b3?` if a wrong digit has left none. `"picture"` shows a picture, drawn by
+            `hf_credit.environments.board_pictures`, for models that see; an action is the filled cell.
 
     Raises:
         ValueError: an option is not possible; for `blanks`, if a bounded search finds no such puzzle.

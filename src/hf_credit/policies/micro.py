@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from hf_credit.environments import Environment
 from hf_credit.policies.micro_settings import MICRO_SAMPLING as MICRO_SAMPLING
 from hf_credit.policies.micro_settings import MicroConfig as MicroConfig
-from hf_credit.rollouts.rendering import CHAT_TEMPLATE, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE
+from hf_credit.rollouts.rendering import CHAT_TEMPLATE, IMAGE_TOKEN, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE, of_parts
 from hf_credit.rollouts.scripts import random_texts
 
 # A tag, a word with its number (C1) and its value (b3=2) or candidates (b3?14), a number, or one other character,
@@ -32,20 +32,22 @@ def build_tokenizer(environment: Environment[Any], episodes: int = RANDOM_EPISOD
     return tokenizer_of(random_texts(environment, episodes))
 
 
-def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokenizerFast:
+def tokenizer_of(texts: Iterable[str], tools: bool = False, images: bool = False) -> PreTrainedTokenizerFast:
     """A tokenizer whose vocabulary is the words, numbers, tags and single characters of `texts`.
 
     Args:
         texts: contexts and replies of the task.
         tools: whether to use `TOOL_CHAT_TEMPLATE` and `RESPONSE_TEMPLATE`.
+        images: whether messages have images, for `hf_credit.policies.micro_vision`.
     """
     units: dict[str, None] = {}
     characters: dict[str, None] = {}
     for text in texts:
         units.update(dict.fromkeys(re.findall(_UNIT, text)))
         characters.update(dict.fromkeys(text))
-    special = ["<|pad|>", "<|end|>", "<|unknown|>", "<|system|>", "<|user|>", "<|assistant|>"]
-    vocabulary = dict.fromkeys([*special, *sorted(characters), *sorted(units)])
+    further = ["<|system|>", "<|user|>", "<|assistant|>", *([IMAGE_TOKEN] if images else [])]
+    template = TOOL_CHAT_TEMPLATE if tools else CHAT_TEMPLATE
+    vocabulary = dict.fromkeys(["<|pad|>", "<|end|>", "<|unknown|>", *further, *sorted(characters), *sorted(units)])
     tokenizer = Tokenizer(
         models.WordPiece(
             {unit: index for index, unit in enumerate(vocabulary)},
@@ -60,8 +62,8 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokeniz
         pad_token="<|pad|>",
         eos_token="<|end|>",
         unk_token="<|unknown|>",
-        additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
-        chat_template=TOOL_CHAT_TEMPLATE if tools else CHAT_TEMPLATE,
+        additional_special_tokens=further,
+        chat_template=of_parts(template) if images else template,
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )
@@ -80,21 +82,24 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return Qwen3ForCausalLM(
-            Qwen3Config(
-                vocab_size=len(tokenizer),
-                hidden_size=config.hidden_size,
-                intermediate_size=4 * config.hidden_size,
-                num_hidden_layers=config.layers,
-                num_attention_heads=config.heads,
-                num_key_value_heads=config.heads,
-                head_dim=2 * config.hidden_size // config.heads,
-                max_position_embeddings=context,
-                rope_parameters={"rope_type": "default", "rope_theta": 100.0},  # the cells of a board are a few apart
-                initializer_range=config.hidden_size**-0.5,  # the default 0.02 is for much wider models
-                tie_word_embeddings=True,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-                bos_token_id=None,
-            )
-        )
+        return Qwen3ForCausalLM(text_config(tokenizer, config, context))
+
+
+def text_config(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int) -> Qwen3Config:
+    """The configuration of `build_model`."""
+    return Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=4 * config.hidden_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        head_dim=2 * config.hidden_size // config.heads,
+        max_position_embeddings=context,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},  # the cells of a board are a few apart
+        initializer_range=config.hidden_size**-0.5,  # the default 0.02 is for much wider models
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )

@@ -18,6 +18,7 @@ from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Req
 from hf_credit.rollouts.capabilities import Oracled, Scripted, TrainedRoles
 from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.failures import FailureLog
+from hf_credit.rollouts.media import images_of
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script
 
 Step = tuple[Any, Sequence[Request], list[str]]
@@ -221,7 +222,7 @@ def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
     Returns:
         For each row `input_ids`, and `labels`: the token on replies of trained roles, -100 elsewhere. With shares also
         those of all labelled tokens in sequence: `counts`, the number of possible tokens of each; `tokens` and
-        `shares`, these tokens and their probabilities.
+        `shares`, these tokens and their probabilities. With images also `media`, as in `hf_credit.rollouts.media`.
     """
     decisions = demonstration.episode.decisions
     flat = list(chain.from_iterable(demonstration.shares))
@@ -238,6 +239,8 @@ def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
             rows[-1]["counts"] = list(map(len, own))
             rows[-1]["tokens"] = [token for shares in own for token in shares]
             rows[-1]["shares"] = [share for shares in own for share in shares.values()]
+        if images := [image.png for image in images_of(row.prompt_ids + row.completion_ids)]:
+            rows[-1]["media"] = images
     return rows
 
 

@@ -7,6 +7,7 @@ response template can take exponential time.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,17 @@ TOOL_CHAT_TEMPLATE = (
 )
 """Theirs for tasks with tools. It shows the names of tools and of their arguments."""
 
+IMAGE_TOKEN = "<|image|>"
+
+_CONTENTS = re.compile(r"{{ message(\['content'\]|\.content) }}")
+
+
+def of_parts(template: str) -> str:
+    """Returns the template of a micro policy for one that sees, whose messages are lists of parts."""
+    written = "{{ '" + IMAGE_TOKEN + "' if part.type == 'image' else part.text }}"
+    return _CONTENTS.sub("{% for part in message.content or [] %}" + written + "{% endfor %}", template)
+
+
 RESPONSE_TEMPLATE = {
     "defaults": {"role": "assistant"},
     "start_anchor": "<|assistant|>",
@@ -58,7 +70,7 @@ RESPONSE_TEMPLATE = {
 }
 """The format of tool calls in their replies, for `tokenizer.parse_response`."""
 
-_OURS = (CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE)
+_OURS = (CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE, of_parts(CHAT_TEMPLATE), of_parts(TOOL_CHAT_TEMPLATE))
 _MEMORY_BYTES = 2**30  # of address space, a fifth of which the imports take
 _MOST_BYTES = 2**26  # of an answer, more than the text of any context
 _START_SECONDS = 120.0

@@ -14,10 +14,11 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils.logging import is_progress_bar_enabled, tqdm
 from trl import SFTConfig
 
+from hf_credit.content import Image, Text, parts_of
 from hf_credit.environments.actions import marked
 from hf_credit.files import filled, write
 from hf_credit.policies.micro import MICRO_SAMPLING, RANDOM_EPISODES, MicroConfig, build_model, tokenizer_of
-from hf_credit.policies.scripted import Walk, demonstrations, walk
+from hf_credit.policies.scripted import demonstrations, walk
 from hf_credit.rollouts import Chat, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Scripted, fingerprint
 from hf_credit.rollouts.dry_run import undisturbed
@@ -52,24 +53,33 @@ def init_scripted_policy(
     played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
     if callbacks is None:
         played = tqdm(played, desc="scripted play", total=config.episodes)
-    walks: Iterable[tuple[RolloutRequest[Any], Walk]] = ((start, walk(interaction, script, start)) for start in played)
+    walks = [(start, walk(interaction, script, start)) for start in played]
+    steps = [step for _, (steps, _) in walks for step in steps]
+    requests = [request for _, requests, _ in steps for request in requests]
+    parts = [part for request in requests for message in request.messages for part in parts_of(message.get("content"))]
+    side = max((max(part.size) for part in parts if isinstance(part, Image)), default=0)
     texts, tools = Scripted(interaction).texts(RANDOM_EPISODES), False
     replies: list[str] = []
     if texts is None:
-        walks = list(walks)
-        steps = [step for _, (steps, _) in walks for step in steps]
-        requests = [request for _, requests, _ in steps for request in requests]
         tools = any(request.tools for request in requests)
-        shown = [str(message.get("content") or "") for request in requests for message in request.messages]
+        shown = [part.text for part in parts if isinstance(part, Text)]
         offered = [json.dumps(list(request.tools)) for request in requests] + [marked("")] if tools else []
         replies = [reply for _, _, replies in steps for reply in replies]
         texts = [*shown, *offered, *replies]
-    tokenizer = tokenizer_of(texts, tools)
-    model, folder = build_model(tokenizer, config), Path(output)
-    found = list(demonstrations(interaction, Chat(tokenizer), script, walks))
+    tokenizer, folder = tokenizer_of(texts, tools, images=side > 0), Path(output)
+    processing_class: Any = tokenizer
+    model: Any
+    if side:
+        from hf_credit.policies.micro_vision import build_vision_model, processor_of
+
+        processing_class = processor_of(tokenizer, side)
+        model = build_vision_model(processing_class, config)
+    else:
+        model = build_model(tokenizer, config)
+    found = list(demonstrations(interaction, Chat(processing_class), script, walks))
     with undisturbed():
         settings = settings_of(folder, config, quiet=callbacks is not None or not is_progress_bar_enabled())
-        trainer = WarmUpTrainer(model, settings, found, processing_class=tokenizer)
+        trainer = WarmUpTrainer(model, settings, found, processing_class=processing_class)
         if callbacks is not None:
             trainer.remove_callback(PrinterCallback)
         for callback in callbacks or ():
@@ -77,7 +87,7 @@ def init_scripted_policy(
         trainer.train()
     with filled(folder) as new:
         model.save_pretrained(new)
-        tokenizer.save_pretrained(new)
+        processing_class.save_pretrained(new)
         write(new / "README.md", _card(interaction, config, model.num_parameters()))
     longest = max([sampling.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
     try:

@@ -18,11 +18,12 @@ from transformers import AutoConfig
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from hf_credit.files import filled
-from hf_credit.loading import load_tokenizer, refuse_adapters, require_model
+from hf_credit.loading import load_processing_class, refuse_adapters, require_model
 from hf_credit.noise import silence_known_warnings
 from hf_credit.policies.generation import context_positions
 from hf_credit.policies.scripted import IGNORED, Demonstration, supervised_rows
 from hf_credit.rollouts import Chat
+from hf_credit.rollouts.media import media_of
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
 from hf_credit.trainers.recipes import FieldParser, flags
@@ -80,18 +81,21 @@ class WarmUpTrainer(SFTTrainer):
             processing_class=processing_class,
             **others,
         )
-        self.data_collator = functools.partial(_with_shares, self.data_collator)
+        self.data_collator = functools.partial(_with_others, self.data_collator)
         show_headlines(self)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """As in TRL; with the shares of tokens, the cross entropy with these, and what rows begin with read once."""
+        unwrapped = self.accelerator.unwrap_model(model)
+        media = media_of(self.processing_class).inputs(unwrapped, inputs["input_ids"], inputs.pop("media", None))
         if "shares" not in inputs:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        unwrapped, learned = self.accelerator.unwrap_model(model), inputs["labels"][:, 1:] != IGNORED
+            return super().compute_loss(model, {**inputs, **media}, return_outputs, num_items_in_batch)
+        learned = inputs["labels"][:, 1:] != IGNORED
         asked = inputs["input_ids"], inputs["attention_mask"], learned, unwrapped
-        rows = (None if why_apart(model, unwrapped, self.accelerator) else pack(*asked)) or separate(*asked)
+        apart = media or why_apart(model, unwrapped, self.accelerator)
+        rows = (None if apart else pack(*asked)) or separate(*asked, media)
         predicting = rows.labels != IGNORED
         with head_reads(unwrapped, predicting):
             logits = model(**rows.inputs, use_cache=False).logits[0]
@@ -127,7 +131,10 @@ def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None =
     if not rows:
         return None
     names = [name for name in rows[0] if all(name in row for row in rows)]
-    return Dataset.from_dict({name: [row[name] for row in rows] for name in names})
+    columns = {name: [row[name] for row in rows] for name in names}
+    if any("media" in row for row in rows):
+        columns["media"] = [row.get("media", []) for row in rows]
+    return Dataset.from_dict(columns)
 
 
 def read_settings(
@@ -165,7 +172,7 @@ def read_settings(
     require_model(model, config.model_revision)
     refuse_adapters(model)
     loading: Any = {"revision": config.model_revision, "trust_remote_code": args.trust_remote_code}
-    tokenizer = load_tokenizer(model, **loading)
+    tokenizer = load_processing_class(model, **loading)
     shape: Any = AutoConfig.from_pretrained(model, **loading)
     positions: Any = getattr(shape.get_text_config(), "max_position_embeddings", None) or math.inf
     limits = {"max_length": min(args.max_length or math.inf, positions)}
@@ -193,7 +200,7 @@ def trainer_of(
         args,
         demonstrations,
         held_out,
-        processing_class=chat.tokenizer,
+        processing_class=chat.media.processing_class,
         peft_config=get_peft_config(config),
         quantization_config=get_quantization_config(config),
     )
@@ -220,9 +227,11 @@ def save(trainer: WarmUpTrainer, spec: TaskSpec | None) -> None:
         spec.save(folder)
 
 
-def _with_shares(collator: Any, rows: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, torch.Tensor]:
-    """Also joins the shares of rows, which the collator of TRL leaves out."""
-    batch: dict[str, torch.Tensor] = collator(rows)
+def _with_others(collator: Any, rows: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
+    """Also has the shares and the media of rows, which the collator of TRL leaves out."""
+    batch: dict[str, Any] = collator(rows)
+    if "media" in rows[0]:
+        batch["media"] = [row["media"] for row in rows]
     if "shares" in rows[0]:
         counts, batch["tokens"], batch["shares"] = (
             torch.tensor([value for row in rows for value in row[name]]) for name in ("counts", "tokens", "shares")
