@@ -43,7 +43,7 @@ class WarmUpTrainer(SFTTrainer):
 
     Args:
         model, args, **others: as for `SFTTrainer`. A sequence longer than `max_length` is an error; `None` allows any.
-        demonstrations: to learn from, at least one; rendered with the tokenizer of the model.
+        demonstrations: to learn from, at least one; rendered with the tokenizer or processor of the model.
         held_out: of other tasks, for the held-out loss.
 
     Raises:
@@ -81,6 +81,7 @@ class WarmUpTrainer(SFTTrainer):
             processing_class=processing_class,
             **others,
         )
+        self.media = media_of(processing_class)
         self.data_collator = functools.partial(_with_others, self.data_collator)
         show_headlines(self)
 
@@ -89,7 +90,7 @@ class WarmUpTrainer(SFTTrainer):
     ) -> Any:
         """As in TRL; with the shares of tokens, the cross entropy with these, and what rows begin with read once."""
         unwrapped = self.accelerator.unwrap_model(model)
-        media = media_of(self.processing_class).inputs(unwrapped, inputs["input_ids"], inputs.pop("media", None))
+        media = self.media.inputs(unwrapped, inputs["input_ids"], inputs.pop("media", None))
         if "shares" not in inputs:
             return super().compute_loss(model, {**inputs, **media}, return_outputs, num_items_in_batch)
         learned = inputs["labels"][:, 1:] != IGNORED
@@ -172,14 +173,14 @@ def read_settings(
     require_model(model, config.model_revision)
     refuse_adapters(model)
     loading: Any = {"revision": config.model_revision, "trust_remote_code": args.trust_remote_code}
-    tokenizer = load_processing_class(model, **loading)
+    processing_class = load_processing_class(model, **loading)
     shape: Any = AutoConfig.from_pretrained(model, **loading)
     positions: Any = getattr(shape.get_text_config(), "max_position_embeddings", None) or math.inf
     limits = {"max_length": min(args.max_length or math.inf, positions)}
     if spec is not None:
         limits["max_new_tokens"] = reply = spec.sampling.max_new_tokens
         limits["max_context_tokens"] = context_positions(reply, positions)
-    return args, config, Chat(tokenizer, {} if spec is None else spec.chat_template_kwargs), limits
+    return args, config, Chat(processing_class, {} if spec is None else spec.chat_template_kwargs), limits
 
 
 def trainer_of(
@@ -215,11 +216,11 @@ def save(trainer: WarmUpTrainer, spec: TaskSpec | None) -> None:
     An adapter is merged into its model, except into quantised weights.
     """
     folder, model = Path(str(trainer.args.output_dir)), trainer.model
-    tokenizer: Any = trainer.processing_class
+    processing_class: Any = trainer.processing_class
     if trainer.is_world_process_zero() and isinstance(model, PeftModel) and not getattr(model, "is_quantized", False):
         with filled(folder) as new:
             model.merge_and_unload().save_pretrained(new)
-            tokenizer.save_pretrained(new)
+            processing_class.save_pretrained(new)
     else:
         trainer.save_model(str(folder), _internal_call=True)
     trainer.save_state()
