@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from hf_credit.agents.white_lists import RefusedCallError
+from hf_credit.agents.images import image_of
+from hf_credit.agents.white_lists import IMAGES, RefusedCallError
 from hf_credit.boundary import Range, encodable, read
-from hf_credit.content import Content, content_of, joined
+from hf_credit.content import Content, Part, content_of, joined
 from hf_credit.rollouts.special_tokens import plain_role
 from hf_credit.safe_io import parse_json
 
@@ -57,7 +58,7 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]], merged: bool = Tru
         merged: whether consecutive messages of an assistant become one.
 
     Raises:
-        RefusedCallError: a part of a message is not text, or a message has what its role cannot have.
+        ValueError: a part of a message is neither text nor an image, or a message has what its role cannot have.
     """
     found: list[dict[str, Any]] = []
     waiting: dict[int, tuple[Any, str]] = {}  # by place in the turn, the id and name of each call without a result
@@ -87,10 +88,12 @@ def _canonical(given: Mapping[str, Any], number: int) -> tuple[dict[str, Any], l
     except ValueError as error:
         raise RefusedCallError(str(error)) from None
     role = {"developer": "system", "function": "tool"}.get(role, role)
-    (content, thoughts), legacy = _words(given), given.get("function_call")
+    (content, thoughts), legacy = words_of(given), given.get("function_call")
     made = [*(given.get("tool_calls") or ()), *([{"function": legacy}] if legacy else ())]
     if role != "assistant" and (made or thoughts):
         raise RefusedCallError(f"thoughts and calls must be an assistant's, got them of {role!r} in message {number}.")
+    if role == "assistant" and not isinstance(content, str):
+        raise RefusedCallError(f"an assistant's message must be text, got an image in message {number}; remove it.")
     one: dict[str, Any] = {"role": role, "content": content} | ({"reasoning_content": thoughts} if thoughts else {})
     functions = [call["function"] for call in made]
     if functions:
@@ -112,12 +115,15 @@ def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], n
     return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
 
 
-_TEXTS = (None, "text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
 
 
-def _words(message: Mapping[str, Any]) -> tuple[Content, str]:
-    """Returns the content and the thoughts of a message."""
+def words_of(message: Mapping[str, Any]) -> tuple[Content, str]:
+    """Returns the content and the thoughts of a message.
+
+    Raises:
+        ValueError: as for `hf_credit.agents.images.image_of`.
+    """
     content = message.get("content")
     parts = content if isinstance(content, list | tuple) else [content]
     kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
@@ -125,9 +131,14 @@ def _words(message: Mapping[str, Any]) -> tuple[Content, str]:
     thoughts: dict[str, str] = {}  # a server may say the same ones in several fields
     for text in map(_text, (*(message.get(name) for name in _THOUGHTS), within)):
         thoughts.setdefault("".join(text.split()), text)
-    others = [(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS]
-    spoken = joined(_text(part) if kind in _TEXTS else content_of([part]) for part, kind in others)
+    spoken = joined(_said(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS)
     return joined(filter(None, (spoken, message.get("refusal")))), "\n".join(filter(str.strip, thoughts.values()))
+
+
+def _said(part: Any, kind: str | None) -> Content:
+    if isinstance(part, Part) or (kind == "image" and "source" not in part):
+        return content_of([part])
+    return (image_of(part),) if kind in IMAGES else _text(part)
 
 
 def _text(value: Any) -> str:
