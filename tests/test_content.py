@@ -89,7 +89,7 @@ def test_an_image_is_a_plain_value_that_people_see_as_its_size_and_digest() -> N
     assert image.size == (4, 3)
     assert image.pil().getpixel((3, 2)) == (255, 0, 0)
     assert in_words(["look", image]) == f"look\n[image 4x3 {image.digest[:8]}]"
-    assert repr(image) == str(image)
+    assert repr(image) == f"Image of {image.digest}"
     assert Image.of(_picture(colour="blue")) != image
 
 

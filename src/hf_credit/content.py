@@ -106,7 +106,8 @@ class Image:
         width, height = self.size
         return f"[image {width}x{height} {self.digest[:8]}]"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"Image of {self.digest}"
 
 
 def _opened(encoded: bytes) -> Any:

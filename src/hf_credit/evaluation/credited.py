@@ -18,7 +18,7 @@ from hf_credit.environments.actions import call_in_words
 from hf_credit.rollouts import Context, Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
 from hf_credit.rollouts.capabilities import Replayable
-from hf_credit.rollouts.chat import read_tokens
+from hf_credit.rollouts.reply_parts import read_tokens
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits, one_number
 from hf_credit.safe_io import parse_json, read_text
 from hf_credit.words import cut, plain

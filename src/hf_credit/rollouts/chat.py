@@ -17,21 +17,20 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import (
     MARKS,
     MESSAGE_MARKS,
-    MOST_CHARACTERS,
-    Call,
-    Said,
+    ParsedReply,
     closing_of,
-    listed_calls,
     open_thought,
     openings,
     read_reply,
 )
 from hf_credit.rollouts import rendering, templates
+from hf_credit.rollouts.conversations import Conversation, continuation, if_same_tools
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
+from hf_credit.rollouts.media import media_of
+from hf_credit.rollouts.reply_parts import read_tokens
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
-from hf_credit.rollouts.threads import Thread, continuation, if_same_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,7 +39,6 @@ TODAY = "today"
 """The argument of a template that has the date."""
 
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
-_ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
 _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
 
 
@@ -50,14 +48,14 @@ class Chat:
     A template that writes the date gets one that stays: that of `template_kwargs["today"]`, as "2026-01-31", which is
     set to the present one if it is missing, and kept with the policy and its checkpoints.
 
-    A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
+    Messages that continue a `Conversation` have its tokens plus those of the new messages: replies are never decoded
     and encoded again. After a reply is the template's own text after an assistant's turn, from the token that ends it
     on; a reply that ended with another token has both. A turn that tools answered is rendered with its calls, without
     which some templates show no answer. Only the template writes special tokens: the text of a special token in a
     message is encoded letter by letter.
 
     Args:
-        tokenizer: a tokenizer with a chat template and a padding token.
+        tokenizer: a tokenizer with a chat template and a padding token, or a processor that has one.
         template_kwargs: arguments of the template, such as `{"enable_thinking": False}`.
         ends: further tokens that end a reply: `eos_token_id` of the model's generation settings.
 
@@ -72,6 +70,8 @@ class Chat:
         template_kwargs: Mapping[str, Any] | None = None,
         ends: int | Iterable[int] | None = None,
     ) -> None:
+        self.media = media_of(tokenizer)
+        tokenizer = self.media.tokenizer
         if not getattr(tokenizer, "chat_template", None):
             raise ChatTemplateError(
                 f"the tokenizer must have a chat template, got {tokenizer.name_or_path!r} without one; "
@@ -91,7 +91,7 @@ class Chat:
         self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
         self._endless = ""  # how long the template took, if it was too slow once
         try:  # fails here instead of in an episode
-            skeleton = self._render([USER]) + self._added_text([SAID, USER])
+            skeleton = self._render([USER]) + self._added_text([SAID, USER]) + self.media.skeleton(self._render)
         except (TemplateError, TypeError, AttributeError) as error:
             raise self._refused("render messages of text", f"that raises {error}") from None
         with suppress(TemplateError):  # not every template supports the system role
@@ -132,7 +132,7 @@ class Chat:
 
     def with_kwargs(self, template_kwargs: Mapping[str, Any]) -> Chat:
         """Returns a chat with further arguments of the template, and the same end tokens."""
-        other = Chat(self.tokenizer, {**self.template_kwargs, **template_kwargs})
+        other = Chat(self.media.processing_class, {**self.template_kwargs, **template_kwargs})
         self._ends |= other._ends
         other._ends = self._ends
         return other
@@ -222,20 +222,20 @@ class Chat:
         )
 
     def context(
-        self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Message], before: Conversation | None = None, tools: Sequence[Mapping[str, Any]] = ()
     ) -> Context:
-        """Returns the token ids of a conversation up to the next reply; appended to `thread` if it continues that.
+        """Returns the token ids of messages up to the next reply; appended to those of `before` if they continue it.
 
         Text parts of a message are joined by line breaks.
         """
-        (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(thread, tools))])
+        (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(before, tools))])
         return ids
 
-    def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[Context | Exception]:
+    def contexts(self, requests: Sequence[tuple[Request, Conversation | None]]) -> list[Context | Exception]:
         """Returns `context` of many conversations, rendered and encoded together; equal ones once.
 
         Args:
-            requests: requests, each with its thread.
+            requests: requests, each with its conversation.
 
         Returns:
             For each request the token ids, or the exception of the template or the tokenizer.
@@ -246,47 +246,47 @@ class Chat:
                 batches.setdefault(self.telling_of(request.tools), []).append(index)
             contexts: dict[int, Context] = {}
             for chat, indices in batches.items():
-                of_chat = [
-                    (request.messages, if_same_tools(thread, request.tools))
-                    for request, thread in (requests[index] for index in indices)
-                ]
+                some = [requests[index] for index in indices]
+                of_chat = [(one.messages, if_same_tools(conversation, one.tools)) for one, conversation in some]
                 contexts.update(zip(indices, chat._contexts(of_chat), strict=True))
             return [contexts[index] for index in range(len(requests))]
         except Exception:  # one of them fails: render each separately
             return [self._context_or_error(*one) for one in requests]
 
-    def _context_or_error(self, request: Request, thread: Thread | None) -> Context | Exception:
+    def _context_or_error(self, request: Request, conversation: Conversation | None) -> Context | Exception:
         try:
-            return self.context(request.messages, thread, request.tools)
+            return self.context(request.messages, conversation, request.tools)
         except Exception as error:
             return error
 
-    def _contexts(self, threads: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[Context]:
-        conversations: list[list[Message]] = []  # distinct
+    def _contexts(self, requests: Sequence[tuple[Sequence[Message], Conversation | None]]) -> list[Context]:
+        rendered: list[list[Message]] = []  # distinct
         hidden_tokens: list[Hidden | None] = []
         index_of: dict[Any, int] = {}
         parts: list[tuple[Context | None, int]] = []  # the prefix, and the index of the conversation
-        for messages, thread in threads:
-            added = continuation(messages, thread)
-            if thread is None or added is None:
+        for messages, conversation in requests:
+            added = continuation(messages, conversation)
+            if conversation is None or added is None:
                 new = self._whole(messages)
             else:
-                new = self._turn(added, thread.messages[-1]["content"])
-            index = index_of.setdefault((added is None, _key(new)), len(conversations))
-            if index == len(conversations):
+                new = self._turn(added, conversation.messages[-1]["content"])
+            index = index_of.setdefault((added is None, _key(new)), len(rendered))
+            if index == len(rendered):
                 visible, hidden = self._special.hide(new)
-                conversations.append(visible if added is None else [USER, *visible])
+                rendered.append(visible if added is None else [USER, *visible])
                 hidden_tokens.append(hidden)
-            parts.append((None if thread is None or added is None else thread.ids, index))
-        if not conversations:
+            parts.append((None if conversation is None or added is None else conversation.ids, index))
+        if not rendered:
             return []
-        texts = [self._render(conversation) for conversation in conversations]
+        texts = [self._render(one) for one in rendered]
         for prefix, index in parts:
             if prefix is not None and REPLY in texts[index]:
-                texts[index] = self._behind_reply(conversations[index][1], texts[index])
+                texts[index] = self._behind_reply(rendered[index][1], texts[index])
+        texts = list(map(self.media.rendered, texts, rendered))
         pairs = list(zip(texts, hidden_tokens, strict=True))
         plain = iter(self._special.many([text for text, hidden in pairs if hidden is None]))
-        ids = [tuple(next(plain) if hidden is None else hidden.encode(text)) for text, hidden in pairs]
+        encoded = [next(plain) if hidden is None else hidden.encode(text) for text, hidden in pairs]
+        ids = list(map(self.media.context, encoded, rendered))
         return [ids[index] if prefix is None else _join(prefix, ids[index]) for prefix, index in parts]
 
     def texts(self, replies: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]] = ()) -> list[str]:
@@ -331,7 +331,7 @@ class Chat:
         (text,) = self.texts([ids], [context])
         ended = bool(ids) and ids[-1] in self._ends
         said = read_tokens(self.tokenizer, text, ids, context, tools) if tools else read_reply(text)
-        said = said if tools else Said(thoughts=said.thoughts, spoken=said.spoken, content=said.spoken)
+        said = said if tools else ParsedReply(thoughts=said.thoughts, spoken=said.spoken, content=said.spoken)
         reply = Reply(text, ids, ended, said)
         reply.context = len(context)
         if logprobs is not None:
@@ -389,7 +389,7 @@ class Chat:
         header = self._beginnings[2] if self._in_messages else ""
         return templates.begun(text, self.opened(context), *self._beginnings[:2], header)
 
-    def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
+    def _calls_as_written(self, text: str, said: ParsedReply, context: Sequence[int]) -> tuple[int, ...]:
         """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
         also if that has the template's form and no marks that are data."""
         begun, thought, known = self._begun(text, context), "", getattr(text, "said", None)
@@ -421,11 +421,11 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        return templates.as_served(templates.of_text(messages), self.tools, self._most_calls)
+        return templates.as_served(self.media.plain(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages after it, in the form of the template."""
-        added = list(templates.of_text(added))
+        added = list(self.media.plain(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
@@ -437,7 +437,7 @@ class Chat:
         try:
             if not took:
                 options: Any = {**self.template_kwargs, "chat_template": self._dated}
-                return rendering.render(self.tokenizer, messages, prompt, options)
+                return rendering.render(self.tokenizer, self.media.shown(messages), prompt, options)
         except TimeoutError as error:
             took = self._endless = str(error)
         except MemoryError as error:
@@ -463,36 +463,6 @@ def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
         tuple((key, value if isinstance(value, str) else repr(value)) for key, value in message.items())
         for message in messages
     )
-
-
-def read_tokens(
-    tokenizer: PreTrainedTokenizerBase | None,
-    text: str,
-    ids: Sequence[int] = (),
-    context: Sequence[int] = (),
-    tools: Sequence[Mapping[str, Any]] = (),
-) -> Said:
-    """Returns the parts of a reply: those of its text, or, in a form that only the tokenizer knows, of its tokens.
-
-    Args:
-        tokenizer: its `response_template` is asked where the text has neither calls nor thoughts.
-        text: the text of the reply, as from `Chat.texts`.
-        ids, context, tools: as for `Chat.reply`.
-    """
-    said = said_in(text, tools)
-    if said.made or said.thoughts or getattr(tokenizer, "response_template", None) is None:
-        return said
-    assert tokenizer is not None
-    try:
-        reply, prefix = (str(tokenizer.decode(list(some))) for some in (ids, context[-_ANCHOR_TOKENS:]))
-        parsed = rendering.parse(tokenizer, reply, prefix, tools)
-    except (ValueError, TypeError, LookupError):
-        return said
-    except (TimeoutError, MemoryError) as error:
-        return dataclasses.replace(said, made=(Call("", {}, f"reading it took {error}", text[:MOST_CHARACTERS]),))
-    made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
-    content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
-    return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said
 
 
 def _join(prefix: Context, added: Context) -> Context:

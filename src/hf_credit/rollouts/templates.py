@@ -10,7 +10,6 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from hf_credit.content import text_of
 from hf_credit.replies import MARKS, begun_thought, closing_of
 from hf_credit.rollouts.interaction import Message, said_in
 
@@ -69,17 +68,6 @@ def as_served(
             first += len(waiting)
         found.append(message)
     return found
-
-
-def of_text(messages: Sequence[Message]) -> Sequence[Message]:
-    """Returns the messages with text as content: what a model reads that reads text alone.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    if all(isinstance(message.get("content"), str) for message in messages):
-        return messages
-    return [{**message, "content": text_of(message.get("content"))} for message in messages]
 
 
 def names_of(text: str, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:
