@@ -6,8 +6,9 @@ import base64
 import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
-from hf_credit.content import MOST_IMAGE_BYTES, Image
+from hf_credit.content import MOST_IMAGE_BYTES, Image, Part
 from hf_credit.files import remove, write
 
 FOLDER = "pictures"
@@ -15,6 +16,23 @@ FOLDER = "pictures"
 
 _IMAGE = re.compile(r'("png": ?")(iVBORw0KGgo[A-Za-z0-9+/]+=?=?)"')
 _NAME = re.compile(r'("png": ?")(pictures/[0-9a-f]{64}\.png)"')
+
+
+def name_of(image: Image) -> str:
+    """Returns the name of the file of an image, relative to the folder of the JSON that names it."""
+    return f"{FOLDER}/{image.digest}.png"
+
+
+def naming(found: dict[str, Image]) -> Callable[[Part], Any]:
+    """Returns the `default` of `json.dumps` that writes an image as in `apart`, and adds it to those found."""
+
+    def plain(part: Part) -> Any:
+        if not isinstance(part, Image):
+            return vars(part)
+        found[name_of(part)] = part
+        return {"png": name_of(part)}
+
+    return plain
 
 
 def apart(text: str) -> tuple[str, dict[str, Image]]:
@@ -29,7 +47,7 @@ def apart(text: str) -> tuple[str, dict[str, Image]]:
             image = Image(match[2])
             if base64.b64encode(image.encoded()).decode() != image.png:
                 return match[0]
-            name = f"{FOLDER}/{image.digest}.png"
+            name = name_of(image)
         except ValueError:  # it only begins like one
             return match[0]
         found[name] = image

@@ -76,7 +76,7 @@ class Call:
         asked: the call, from `canonical_call`.
         retry: whether its SDK marks it as a retry.
         ignored: the number of its parameters without effect.
-        images: those of the call, once they are apart (`hf_credit.pictures.apart`).
+        images: those of the call, once they are apart (`hf_credit.pictures.naming`).
         reply: the arguments of `answer`, once they are known.
     """
 

@@ -21,10 +21,11 @@ from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.states import AgentState, AnsweredCall, Images
 from hf_credit.boundary import Worth, read
+from hf_credit.content import Image
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.optional_packages import needed
-from hf_credit.pictures import apart
+from hf_credit.pictures import naming
 from hf_credit.registry import find
 
 if TYPE_CHECKING:
@@ -380,7 +381,8 @@ class LiveRun:
     def _take(self, made: Call) -> bool:
         """Takes a call; returns whether it waits, unlike a call of a removed role or a retry."""
         self.runs.count("ignored_settings", made.ignored)
-        text, images = apart(json.dumps(made.asked, default=vars))
+        images: dict[str, Image] = {}
+        text = json.dumps(made.asked, default=naming(images))
         made.asked = json.loads(_renamed(text, self._folders, _SHOWN_FOLDERS))
         made.images = tuple(images.items())
         if made.asked["model"] in self._without:

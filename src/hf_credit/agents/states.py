@@ -13,7 +13,7 @@ from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.content import Image, Text
 
 Images = tuple[tuple[str, Image], ...]
-"""The images of a call by the names that its JSON has in their places (`hf_credit.pictures.apart`)."""
+"""The images of a call by the names that its JSON has in their places (`hf_credit.pictures.naming`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
