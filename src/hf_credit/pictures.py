@@ -3,71 +3,51 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hf_credit.content import MOST_IMAGE_BYTES, Image, Part
 from hf_credit.files import remove, write
 
-FOLDER = "pictures"
-"""The folder of images next to a file of JSON."""
-
-_IMAGE = re.compile(r'("png": ?")(iVBORw0KGgo[A-Za-z0-9+/]+=?=?)"')
-_NAME = re.compile(r'("png": ?")(pictures/[0-9a-f]{64}\.png)"')
+_IMAGE = re.compile(r'(?<="png":)( ?)"(iVBORw0KGgo[A-Za-z0-9+/]+=?=?)"')
+_NAME = re.compile(r'(?<="png":)( ?)"(pictures/[0-9a-f]{64}\.png)"')
+_FILE = re.compile(r"pictures/[0-9a-f]{64}\.png")
 
 
 def name_of(image: Image) -> str:
-    """Returns the name of the file of an image, relative to the folder of the JSON that names it."""
-    return f"{FOLDER}/{image.digest}.png"
+    """Returns the name of the file of an image, next to the JSON that names it."""
+    return f"pictures/{image.digest}.png"
 
 
 def naming(found: dict[str, Image]) -> Callable[[Part], Any]:
-    """Returns the `default` of `json.dumps` that writes an image as in `apart`, and adds it to those found."""
+    """Returns the `default` of `json.dumps` that writes names in the place of images, and adds these to `found`."""
+    return lambda part: {"png": _added(part, found)} if isinstance(part, Image) else vars(part)
 
-    def plain(part: Part) -> Any:
-        if not isinstance(part, Image):
-            return vars(part)
-        found[name_of(part)] = part
-        return {"png": name_of(part)}
 
-    return plain
+def _added(image: Image, found: dict[str, Image]) -> str:
+    found[name := name_of(image)] = image
+    return name
 
 
 def apart(text: str) -> tuple[str, dict[str, Image]]:
-    """Returns a JSON text with the name of a file in the place of each image, and the images by these names.
-
-    A text within a text, such as a state as JSON, is left as it is.
-    """
+    """Returns a JSON text with names in the place of images, and the images by name; a text within it stays."""
     found: dict[str, Image] = {}
 
     def named(match: re.Match[str]) -> str:
-        try:
-            image = Image(match[2])
-            if base64.b64encode(image.encoded()).decode() != image.png:
-                return match[0]
-            name = name_of(image)
-        except ValueError:  # it only begins like one
-            return match[0]
-        found[name] = image
-        return f'{match[1]}{name}"'
+        with suppress(ValueError):  # it may only look like one
+            return f'{match[1]}"{_added(Image(match[2]), found)}"'
+        return match[0]
 
     return _IMAGE.sub(named, text), found
 
 
-def together(text: str, image_of: Callable[[str], Image | None]) -> str:
-    """Returns a JSON text with the images in the place of their names, the inverse of `apart`.
-
-    Args:
-        image_of: returns an image by its name; that of an unknown one stays.
-    """
-
-    def shown(match: re.Match[str]) -> str:
-        image = image_of(match[2])
-        return match[0] if image is None else f'{match[1]}{image.png}"'
-
-    return _NAME.sub(shown, text)
+def together(text: str, images: Mapping[str, Image]) -> str:
+    """Returns a JSON text with images in the place of their names, the inverse of `apart`; an unknown name stays."""
+    return _NAME.sub(lambda match: f'{match[1]}"{images[match[2]].png if match[2] in images else match[2]}"', text)
 
 
 def keep(text: str, folder: Path) -> str:
@@ -85,30 +65,26 @@ def kept(text: str, folder: Path) -> str:
     Raises:
         ValueError: an image is missing in the folder, or is another one.
     """
-
-    def read(name: str) -> Image:
-        image, path = None, folder / name
-        if path.is_file() and path.stat().st_size <= MOST_IMAGE_BYTES:
-            image = Image(base64.b64encode(path.read_bytes()).decode())
-        if image is None or image.digest not in name:
+    images = {}
+    for name in {match[2] for match in _NAME.finditer(text)}:
+        path, encoded = folder / name, b""
+        if path.is_file():
+            with path.open("rb") as file:
+                encoded = file.read(MOST_IMAGE_BYTES)
+        if hashlib.sha256(encoded).hexdigest() not in name:
             raise ValueError(f"an image must be in its file, got none or another one in {str(path)!r}; copy it again.")
-        return image
-
-    return together(text, read)
-
-
-def names(text: str) -> Iterator[str]:
-    """Yields the names of the images that a JSON text has, within texts too."""
-    for match in re.finditer(rf"{FOLDER}/[0-9a-f]{{64}}\.png", text):
-        yield match[0]
+        images[name] = Image(base64.b64encode(encoded).decode())
+    return together(text, images)
 
 
-def forget(folder: Path, but: Collection[str] = ()) -> int:
-    """Removes the images in a folder but those with these names, and returns the bytes of these."""
-    size = 0
-    for path in (folder / FOLDER).glob("*.png"):
-        if f"{FOLDER}/{path.name}" in but:
-            size += path.stat().st_size
-        elif re.fullmatch(r"[0-9a-f]{64}\.png", path.name):
+def files(folder: Path) -> list[Path]:
+    """Returns the files of the images that `keep` wrote to a folder."""
+    return [path for path in folder.glob("pictures/*.png") if _FILE.fullmatch(f"pictures/{path.name}")]
+
+
+def forget(folder: Path, but: str = "") -> None:
+    """Removes the images in a folder but those that a text names."""
+    named = set(_FILE.findall(but))
+    for path in files(folder):
+        if f"pictures/{path.name}" not in named:
             remove(path)
-    return size

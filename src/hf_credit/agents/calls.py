@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
+from weakref import WeakValueDictionary
 
-from hf_credit.agents.images import image_of
 from hf_credit.agents.white_lists import IMAGES, RefusedCallError
 from hf_credit.boundary import Range, encodable, read
-from hf_credit.content import Content, Part, content_of, joined
+from hf_credit.content import Content, Image, Part, content_of, joined
 from hf_credit.rollouts.special_tokens import plain_role
 from hf_credit.safe_io import parse_json
+from hf_credit.validators import shown
+
+_decoded: WeakValueDictionary[bytes, Image] = WeakValueDictionary()  # as each call has all images of those before
 
 
 class _Tool(TypedDict):
@@ -122,7 +126,7 @@ def words_of(message: Mapping[str, Any]) -> tuple[Content, str]:
     """Returns the content and the thoughts of a message.
 
     Raises:
-        ValueError: as for `hf_credit.agents.images.image_of`.
+        ValueError: as for `image_of`.
     """
     content = message.get("content")
     parts = content if isinstance(content, list | tuple) else [content]
@@ -139,6 +143,32 @@ def _said(part: Any, kind: str | None) -> Content:
     if isinstance(part, Part) or (kind == "image" and "source" not in part):
         return content_of([part])
     return (image_of(part),) if kind in IMAGES else _text(part)
+
+
+def image_of(part: Mapping[str, Any]) -> Image:
+    """Returns the image of a part of a call, of one of the types of `IMAGES`.
+
+    Raises:
+        ValueError: it is not in base64, no image or too large, as `hf_credit.content.Image.of`.
+    """
+    given = part["source"].get("data") if part["type"] == "image" else part.get("image_url")
+    given = (given.get("url") if isinstance(given, Mapping) else given) or ""
+    head, _, data = given.partition(";base64,") if part["type"] != "image" else ("data:", "", given)
+    if not head.startswith("data:") or not data:
+        raise RefusedCallError(
+            "an image of a call must be a data URL in base64, since nothing is fetched, got "
+            f"{shown(given[:60])}; send the image itself.",
+            code="unsupported_parameter",
+        )
+    key = hashlib.blake2b(data.encode("utf-8", "surrogatepass")).digest()
+    image = _decoded.get(key)
+    if image is None:
+        try:
+            encoded = base64.b64decode(data, validate=True)
+        except ValueError as error:
+            raise RefusedCallError(f"an image of a call must be in base64, got {error}; encode it.") from None
+        image = _decoded[key] = Image.of(encoded)
+    return image
 
 
 def _text(value: Any) -> str:
