@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,17 @@ def load_tokenizer(
     return tokenizer
 
 
+def load_processing_class(name: str | Path, trust_remote_code: bool = False, revision: str | None = None) -> Any:
+    """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`."""
+    from transformers import AutoConfig, AutoProcessor
+
+    known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
+    sees = hasattr(AutoConfig.from_pretrained(name, **known), "vision_config") and find_spec("PIL") is not None
+    if not sees:
+        return load_tokenizer(name, trust_remote_code, revision)
+    return AutoProcessor.from_pretrained(name, padding_side="left", **known)
+
+
 def load_model(name: str | Path, **options: Any) -> Any:
     """Loads the causal language model of a folder or of the Hub, with its base model if it is an adapter.
 
@@ -113,13 +125,16 @@ def load_model(name: str | Path, **options: Any) -> Any:
         IncompleteModelError: a tensor is missing, unexpected, or of another shape; the error names the first.
         OSError: there is no such model.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.utils import find_adapter_config_file
 
     hub = {key: options[key] for key in ("revision",) if options.get(key) is not None}
     if find_adapter_config_file(str(name), **hub) is None:
         checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **_NO_QUESTION, **options}
-        loaded: Any = AutoModelForCausalLM.from_pretrained(name, **checked)
+        known = {key: checked[key] for key in ("revision", "trust_remote_code", "subfolder") if key in checked}
+        sees = hasattr(AutoConfig.from_pretrained(name, **known), "vision_config")
+        kind: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        loaded: Any = kind.from_pretrained(name, **checked)
         model, keys = loaded
         require_whole(name, keys["missing_keys"], keys["unexpected_keys"], keys["mismatched_keys"])
         return model

@@ -16,7 +16,7 @@ from hf_credit.rollouts.rows import Row
 Mask = npt.NDArray[np.bool_]
 
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
-_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "tool_mask", "role")
+_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "tool_mask", "role", "media")
 
 
 def pad_rows(
@@ -76,9 +76,7 @@ def padding_row(ids: Sequence[int], logprobs: bool = False) -> Row:
     )
 
 
-def micro_batches(
-    batch: dict[str, Tensor], size: int, roles: int = 1, together: bool = False
-) -> list[dict[str, Tensor]]:
+def micro_batches(batch: dict[str, Any], size: int, roles: int = 1, together: bool = False) -> list[dict[str, Any]]:
     """Splits a batch into as few batches of at most `size` rows as possible.
 
     It reorders rows, by their length, which reduces padding, or with `together` so that those that begin alike are
@@ -88,7 +86,8 @@ def micro_batches(
     of rows of each role; so the number of parts is the maximum over all mixtures of as many rows.
 
     Args:
-        batch: tensors whose first dimension is the row; those without dimensions are in every part.
+        batch: tensors whose first dimension is the row, and lists with one value a row; tensors without dimensions
+            are in every part.
         size: maximum number of rows, at least 1.
         roles: number of roles in the batches of all processes.
         together: whether rows that begin alike stay together; those with the same prompt then do if they fit.
@@ -103,8 +102,8 @@ def micro_batches(
         widest = max(range(len(parts)), key=lambda index: len(parts[index]))
         half = len(parts[widest]) // 2
         parts[widest : widest + 1] = [parts[widest][:half], parts[widest][half:]]
-    order = torch.tensor([row for part in parts for row in part], device=batch["prompt_ids"].device)
-    whole = {name: value[order] if value.ndim else value for name, value in batch.items()}
+    order = [row for part in parts for row in part]
+    whole = {name: _ordered(value, order) for name, value in batch.items()}
     prompts, completions = (whole[name].sum(dim=1).tolist() for name in ("prompt_mask", "completion_mask"))
     batches, start = [], 0
     for part in parts:
@@ -115,10 +114,10 @@ def micro_batches(
 
 
 def map_micro_batches(
-    batch: dict[str, Tensor],
+    batch: dict[str, Any],
     size: int,
-    compute: Callable[[dict[str, Tensor]], Tensor],
-    before: Callable[[dict[str, Tensor]], None] | None = None,
+    compute: Callable[[dict[str, Any]], Tensor],
+    before: Callable[[dict[str, Any]], None] | None = None,
     roles: int = 1,
     together: bool = False,
 ) -> Tensor:
@@ -197,11 +196,19 @@ def _packed(groups: list[list[int]], size: int) -> list[list[int]]:
     return parts
 
 
-def _cropped(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int) -> dict[str, Tensor]:
+def _ordered(value: Any, rows: list[int]) -> Any:
+    if isinstance(value, list):
+        return [value[row] for row in rows]
+    return value[torch.tensor(rows, device=value.device)] if value.ndim else value
+
+
+def _cropped(batch: dict[str, Any], rows: slice, prompt: int, completion: int) -> dict[str, Any]:
     """Some rows of a batch, with the given numbers of prompt and completion columns."""
     width = batch["completion_ids"].shape[1]
 
-    def crop(name: str, value: Tensor) -> Tensor:
+    def crop(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return value[rows]
         if not value.ndim:
             return value
         if name in _PROMPT_KEYS:

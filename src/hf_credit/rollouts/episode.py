@@ -13,7 +13,7 @@ from hf_credit.oracles.base import ACCEPTED_ABOVE
 
 Context = tuple[int, ...]
 """What a model reads before a reply: the token ids of a conversation, from `Chat`. Samplers, caches and rows pass it
-on as a value; what a model reads besides tokens would be an attribute of a subclass, as `Reply` is one of text."""
+on as a value; what a model reads besides tokens is an attribute of a subclass (`hf_credit.rollouts.media`)."""
 
 
 class Ending(StrEnum):

@@ -198,7 +198,9 @@ class Pictures(Media):
     def inputs(self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None) -> dict[str, Any]:
         images = [Image(png) for row in media or () for png in row]
         is_image = sum(ids == token for token in self._image_ids)
-        return self._inputs(model, images, int(is_image.sum()), is_image)
+        found = self._inputs(model, images, int(is_image.sum()), is_image)
+        own_positions = found and hasattr(_inner(model).base_model, "get_rope_index")
+        return {**found, "position_ids": None} if own_positions else found
 
     def generation_inputs(self, model: Any, contexts: Sequence[Context]) -> dict[str, Any]:
         images = [image for context in contexts for image in images_of(context)]
@@ -221,8 +223,7 @@ class Pictures(Media):
             return {}
         text = self._placeholder * len(images)
         made = self.processing_class(images=[image.pil() for image in images], text=[text], return_tensors="pt")
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        known = inspect.signature(type(inner).forward).parameters.keys()
+        known = inspect.signature(type(_inner(model)).forward).parameters.keys()
         pixels = {name: made[name].to(model.device) for name in known & made.keys() - _OF_TOKENS}
         return {**pixels, **dict.fromkeys(known & _TYPES, types)}
 
@@ -238,6 +239,10 @@ class Pictures(Media):
                 f"of {type(self.processing_class).__name__}; use a model of another family."
             )
         return text, sum(token in self._image_ids for token in ids)
+
+
+def _inner(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _plain(content: Content) -> str | list[dict[str, Any]]:

@@ -46,10 +46,10 @@ class Row:
     marks: tuple[int, ...] | None = None
 
     @classmethod
-    def without_credit(cls, prompt_ids: Sequence[int], completion_ids: Sequence[int], role: str = "") -> Row:
+    def without_credit(cls, prompt_ids: Context, completion_ids: Sequence[int], role: str = "") -> Row:
         """Returns a row with advantages of 0 and all completion tokens in the mask, for forward passes."""
         return cls(
-            prompt_ids=tuple(prompt_ids),
+            prompt_ids=prompt_ids,
             completion_ids=tuple(completion_ids),
             loss_mask=(1,) * len(completion_ids),
             advantages=(0.0,) * len(completion_ids),

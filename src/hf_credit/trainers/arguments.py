@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from datasets import Dataset
 from peft import PeftModel
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers import TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.files import OwnFolder
-from hf_credit.loading import load_tokenizer, require_whole_files
+from hf_credit.loading import load_processing_class, require_whole_files
 from hf_credit.optional_packages import how_to_install
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
 from hf_credit.rollouts.capabilities import ContextStyle, Replayable, TaskSource, TrainedRoles, evaluated
@@ -21,6 +22,8 @@ from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trust import installed
 from hf_credit.validators import one_of, whole_number
+
+logger = logging.getLogger(__name__)
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 _ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
@@ -88,8 +91,8 @@ def require_config(args: Any, wanted: type) -> None:
         )
 
 
-def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
-    """Loads the tokenizer of a model id or of a model.
+def tokenizer_of(model: Any, args: Any) -> Any:
+    """Loads the tokenizer of a model id or of a model, or the processor of one that sees.
 
     Raises:
         ValueError: the model was made in memory, so no folder has its tokenizer.
@@ -100,7 +103,7 @@ def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
             "a model made in memory needs a tokenizer, got none; pass processing_class=, or save both and pass the "
             "folder."
         )
-    return load_tokenizer(name, args.trust_remote_code, (args.model_init_kwargs or {}).get("revision"))
+    return load_processing_class(name, args.trust_remote_code, (args.model_init_kwargs or {}).get("revision"))
 
 
 @contextmanager
@@ -219,7 +222,7 @@ def prepare(
     args: Any,
     train_dataset: Any,
     eval_dataset: Any,
-    tokenizer: PreTrainedTokenizerBase | None,
+    tokenizer: Any,
     evaluation_interaction: Interaction[Any] | None,
 ) -> tuple[Any, Any]:
     """Gives a trainer its Interactions and its `chat`, and checks its task rows and the files of its model.
@@ -234,6 +237,10 @@ def prepare(
         DryRunError: the task's own code raised an error.
     """
     tokenizer = tokenizer_of(model, args) if tokenizer is None else tokenizer
+    of_text = "vLLM" if getattr(args, "use_vllm", True) else "a critic" if trainer.method.critics else ""
+    if of_text and (inner := getattr(tokenizer, "tokenizer", None)) is not None:
+        logger.warning("%s reads text alone here, so that a message with an image ends its episode.", of_text)
+        tokenizer = inner
     trainer.interaction, trainer.chat = interaction, Chat(tokenizer, args.chat_template_kwargs)
     args.chat_template_kwargs = trainer.chat.template_kwargs or None  # the date, too; the policy is saved with these
     evaluation = evaluated(interaction) if evaluation_interaction is None else evaluation_interaction

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, TrainerCallback
 from trl import GRPOTrainer
 from trl.generation import vllm_generation
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
@@ -24,7 +24,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, reference_divergence
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import evaluating
-from hf_credit.rollouts import GenerateFn, Interaction, Ledger, RolloutRequest, by_episode, decision_rows
+from hf_credit.rollouts import Context, GenerateFn, Interaction, Ledger, RolloutRequest, by_episode, decision_rows
 from hf_credit.rollouts.dry_run import first_rows, require_room
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
@@ -62,7 +62,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         train_dataset: task rows.
         eval_dataset: task rows of the evaluation, or several datasets by name. With `None` the Interaction's own
             held-out tasks, if `eval_strategy` asks for an evaluation.
-        processing_class: the tokenizer; the model's own if `None`.
+        processing_class: the tokenizer, or the processor of a model that sees; the model's own if `None`.
         callbacks, optimizers, quantization_config: as in TRL.
         peft_config: as in TRL. With `role_adapters` it is the `LoraConfig` of each role; a PEFT model then needs one
             adapter for each role and no other.
@@ -94,7 +94,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         args: CreditConfig,
         train_dataset: Dataset | IterableDataset,
         eval_dataset: Dataset | IterableDataset | dict[str, Any] | None = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin | None = None,
         callbacks: list[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         quantization_config: Any | None = None,
@@ -119,7 +119,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
                 args=args,
                 train_dataset=train_dataset,
                 eval_dataset=eval_dataset,
-                processing_class=self.chat.tokenizer,
+                processing_class=self.chat.media.processing_class,
                 callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self), WarnWithoutSignal()],
                 optimizers=optimizers,
                 quantization_config=quantization_config,
@@ -258,9 +258,10 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         metrics.add_clipping(terms, mask, self.loss_type)
         return (losses * mask).sum() + beside
 
-    def sampled(self, contexts: list[list[int]]) -> tuple[Any, Any]:
+    def sampled(self, contexts: Sequence[Context]) -> tuple[Any, Any]:
         # One completion for each context: vLLM's server would answer a whole group from its first context.
-        return self._generate_single_turn(contexts, None, {}, 1)
+        others = self.chat.media.generation_inputs(self.accelerator.unwrap_model(self.model), contexts)
+        return self._generate_single_turn(list(map(list, contexts)), None, others, 1)
 
     def new_client(self, url: str) -> Any:
         return vllm_generation.VLLMClient(base_url=url)

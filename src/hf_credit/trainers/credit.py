@@ -174,6 +174,7 @@ class CreditTrainer(EpisodeTrainer):
         rows += [padding_row(self.chat.reply_ids(""))] * (needed - len(rows))
         batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        batch |= self.chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows)
         values = self.logprobs_of_rows(self.model, batch).tolist()
         return [tuple(row[: len(one.action_ids)]) for row, one in zip(values, decisions, strict=False)]
 

@@ -39,7 +39,7 @@ class GeneratingTrainer(ResumableTrainer):
     use_transformers_continuous_batching: bool
     use_vllm: bool
 
-    def sampled(self, contexts: list[list[int]]) -> tuple[Any, Any]:
+    def sampled(self, contexts: Sequence[Context]) -> tuple[Any, Any]:
         """The tokens of one reply to each context, and their log-probabilities, by TRL."""
         raise NotImplementedError
 
@@ -125,4 +125,4 @@ class GeneratingTrainer(ResumableTrainer):
         if self._continuing is not None:
             return self._continuing(contexts)
         with without_defaults(self.accelerator.unwrap_model(self.model)):
-            return generations(*self.sampled([list(context) for context in contexts]))
+            return generations(*self.sampled(contexts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -72,6 +73,7 @@ class RowTrainer(ResumableTrainer):
         rows = [*rows, *[idle] * (needed - len(rows))]
         batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        batch |= self.chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows)
         if self.projection is not None:
             batch.setdefault("marks", torch.zeros_like(batch["tool_mask"]))
         batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
@@ -100,20 +102,21 @@ class RowTrainer(ResumableTrainer):
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
         unwrapped, scored = self.accelerator.unwrap_model(model), rows["tool_mask"].bool()
-        asked = ids, mask, scored, unwrapped
+        asked, others = (ids, mask, scored, unwrapped), self.chat.media.inputs(unwrapped, ids, rows.get("media"))
         with self.accelerator.autocast():
-            sequences = (pack(*asked) if self._packs() else None) or separate(*asked)
+            sequences = (pack(*asked) if self._packs(others) else None) or separate(*asked, others)
             return log_probs(model, unwrapped, sequences, scored, states)
 
     def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
         """A batch in parts of at most `size` rows, each of one role."""
         return micro_batches(batch, size, len(self.roles) or 1, self._packs())
 
-    def _packs(self) -> bool:
-        """Whether rows that begin alike are read together; says once why they are not."""
+    def _packs(self, others: Mapping[str, Any] | None = None) -> bool:
+        """Whether rows that begin alike are read together; says once why they are not, such as for their `others`."""
         if not self.args.share_prompts:
             return False
-        reason = why_apart(self.model_wrapped, self.accelerator.unwrap_model(self.model), self.accelerator)
+        model = self.accelerator.unwrap_model(self.model)
+        reason = "rows have more than text" if others else why_apart(self.model_wrapped, model, self.accelerator)
         if reason and reason not in self._said and self.accelerator.is_main_process:
             logger.warning("the policy reads each row from its start, as %s; share_prompts changes nothing.", reason)
         self._said |= {reason}

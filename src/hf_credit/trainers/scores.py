@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -46,7 +47,7 @@ class Sequences:
         places: index of the columns that predict the completion tokens of the rows.
     """
 
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     labels: Tensor
     places: tuple[Any, Any]
 
@@ -222,8 +223,14 @@ def pack(
     )
 
 
-def separate(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrapped: Any) -> Sequences:
-    """Each row by itself; arguments as in `pack`.
+def separate(
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    scored: Tensor,
+    unwrapped: Any,
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> Sequences:
+    """Each row by itself; arguments as in `pack`, and `others` of the model's inputs.
 
     The first token of a row has position 0. Without position ids, some models use the column instead, and absolute
     position embeddings would then shift with the padding.
@@ -235,7 +242,7 @@ def separate(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrappe
     places = slice(None), slice(-tokens - 1, -1)
     labels = torch.full_like(input_ids, -100)
     labels[places] = input_ids[:, -tokens:].masked_fill(~scored, -100)
-    return Sequences(inputs=inputs, labels=labels, places=places)
+    return Sequences(inputs={**inputs, **others}, labels=labels, places=places)
 
 
 def _cheapest(rows: list[Any], width: int, hidden_size: int, positions: int | None) -> list[tuple[int, int]]:

@@ -158,7 +158,7 @@ def model_of(family: str, tokenizer: Any, seed: int = 0) -> Any:
         options["video_token_id"] = tokenizer.convert_tokens_to_ids("<|video_pad|>")
     config, model = (getattr(transformers, name) for name in names[family])
     torch.manual_seed(seed)
-    return model._from_config(config(**options), attn_implementation="eager").double()
+    return model._from_config(config(**options), attn_implementation="sdpa").double()
 
 
 def picture(width: int, height: int, seed: int = 0) -> Any:
