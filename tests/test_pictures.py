@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image as pil
 
 from hf_credit.content import Image, Text
-from hf_credit.pictures import apart, files, forget, keep, kept, name_of, naming, together
+from hf_credit.pictures import apart, forget, keep, kept, name_of, naming, together
 
 RED, BLUE = (Image.of(pil.new("RGB", (4, 3), colour)) for colour in ("red", "blue"))
 _TEXTS = st.sampled_from(["", '"png":', f'"png":"{RED.png}"', name_of(RED), f'"png":"{name_of(BLUE)}"', "\ud800"])
@@ -45,11 +45,11 @@ def test_what_only_looks_like_an_image_stays() -> None:
 def test_an_image_is_kept_once_in_the_file_of_its_digest(tmp_path: Path) -> None:
     text = json.dumps([RED, BLUE, RED], default=vars)
     short = keep(text, tmp_path)
-    assert {path.name for path in files(tmp_path)} == {f"{one.digest}.png" for one in (RED, BLUE)}
+    assert {path.name for path in tmp_path.glob("pictures/*")} == {f"{one.digest}.png" for one in (RED, BLUE)}
     assert (tmp_path / name_of(RED)).read_bytes() == RED.encoded()
     assert kept(short, tmp_path) == text
     forget(tmp_path, but=json.dumps([name_of(RED)]))
-    assert [path.name for path in files(tmp_path)] == [f"{RED.digest}.png"]
+    assert [path.name for path in tmp_path.glob("pictures/*")] == [f"{RED.digest}.png"]
     with pytest.raises(ValueError, match=r"an image must be in its file, got none or another one in"):
         kept(short, tmp_path)
 

@@ -15,7 +15,7 @@ from hf_credit.files import remove, write
 
 _IMAGE = re.compile(r'(?<="png":)( ?)"(iVBORw0KGgo[A-Za-z0-9+/]+=?=?)"')
 _NAME = re.compile(r'(?<="png":)( ?)"(pictures/[0-9a-f]{64}\.png)"')
-_FILE = re.compile(r"pictures/[0-9a-f]{64}\.png")
+_FILE = re.compile(r"[0-9a-f]{64}\.png")
 
 
 def name_of(image: Image) -> str:
@@ -77,14 +77,8 @@ def kept(text: str, folder: Path) -> str:
     return together(text, images)
 
 
-def files(folder: Path) -> list[Path]:
-    """Returns the files of the images that `keep` wrote to a folder."""
-    return [path for path in folder.glob("pictures/*.png") if _FILE.fullmatch(f"pictures/{path.name}")]
-
-
 def forget(folder: Path, but: str = "") -> None:
-    """Removes the images in a folder but those that a text names."""
-    named = set(_FILE.findall(but))
-    for path in files(folder):
-        if f"pictures/{path.name}" not in named:
-            remove(path)
+    """Removes the images that `keep` wrote to a folder, but those that a text names."""
+    for name in {path.name for path in folder.glob("pictures/*.png")} - set(_FILE.findall(but)):
+        if _FILE.fullmatch(name):
+            remove(folder / "pictures" / name)

@@ -493,7 +493,7 @@ def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
     return replace(
         _shortened(one, _MAX_REPLY),
         context="" if messages else cut(one.context, _MAX_CONTEXT),  # the messages say the same
-        messages=tuple((role, _shortened_content(content)) for role, content in messages),
+        messages=tuple((role, _cut(content)) for role, content in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
         token_credit=one.token_credit[:_MAX_TOKENS],
         alternatives=tuple(_shortened(other, _MAX_ALTERNATIVE) for other in kept),
@@ -501,10 +501,12 @@ def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
     )
 
 
-def _shortened_content(content: Content) -> Content:
-    if isinstance(content, str):
-        return cut(content, _MAX_CONTEXT)
-    return tuple(Text(cut(part.text, _MAX_CONTEXT)) if isinstance(part, Text) else part for part in content)
+def _cut(content: Any) -> Any:
+    if isinstance(content, tuple):
+        return tuple(map(_cut, content))
+    if isinstance(content, Text):
+        return Text(cut(content.text, _MAX_CONTEXT))
+    return cut(content, _MAX_CONTEXT) if isinstance(content, str) else content
 
 
 def _shortened(one: R, most: int) -> R:

@@ -161,7 +161,7 @@ class EpisodeRecorder(EpisodeCallback):
         found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, others, interaction)
         folder = self._path.parent
         append(self._path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
-        images = sum(path.stat().st_size for path in pictures.files(folder))
+        images = sum(path.stat().st_size for path in folder.glob("pictures/*.png"))
         if self._path.stat().st_size + images / _IMAGE_BYTES > self.max_bytes:
             episodes = read_episodes(self._path.parent)
             kept = set(sorted({episode.update for episode in episodes})[::2])
