@@ -47,7 +47,8 @@ def read_rows(
 
     Args:
         files: the files, by the names in errors.
-        columns: the exact columns of each file with Arrow's names of their types; any if `None`.
+        columns: the exact columns of each file with Arrow's names of their types, whose bytes become base64; any if
+            `None`, without bytes.
         most_bytes: the limit of each unpacked file.
         memory_bytes, seconds: the limits of address space and CPU time of the process that reads.
 

@@ -6,6 +6,7 @@ reads any row. The request is a JSON object (see `answer`).
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -24,8 +25,8 @@ def answer(request: Mapping[str, Any]) -> None:
 
     Args:
         request: `files`, paths by name; `most_rows` and `most_bytes` of an unpacked file; `most_line`, characters of a
-            row; `columns`, the exact columns as types by name, or `None` for any; `out`, the path of the rows, or
-            `None`; `memory`, bytes of address space; `seconds` of CPU time.
+            row; `columns`, the exact columns as types by name, whose bytes are written in base64, or `None` for any;
+            `out`, the path of the rows, or `None`; `memory`, bytes of address space; `seconds` of CPU time.
 
     Raises:
         ValueError: a file is no whole parquet file, or breaks a limit.
@@ -51,7 +52,7 @@ def answer(request: Mapping[str, Any]) -> None:
         with open(request["out"], "w", encoding="utf-8") as lines:
             for name, path in request["files"].items():
                 try:
-                    _write(path, lines, request["most_line"])
+                    _write(path, lines, request)
                 except MemoryError:
                     raise
                 except (pa.ArrowException, OSError, ValueError, TypeError, RecursionError) as error:
@@ -77,15 +78,16 @@ def _checked(file: Any, request: Mapping[str, Any]) -> int:
     return rows
 
 
-def _write(path: str, lines: Any, most: int) -> None:
+def _write(path: str, lines: Any, request: Mapping[str, Any]) -> None:
     from pyarrow import parquet
 
     # A dictionary and run lengths make any number of rows of a few bytes, whatever the footer says.
+    most, plain = request["most_line"], _in_base64 if request["columns"] else None
     left = _MOST_SMALL + _MOST_RATIO * os.path.getsize(path)
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_BATCH, use_threads=False):
             for row in batch.to_pylist():
-                line = json.dumps(row)
+                line = json.dumps(row, default=plain)
                 if len(line) > most:
                     raise _RefusedError(f"a row must have at most {most} characters, got {len(line)}; shorten it.")
                 left -= len(line)
@@ -94,6 +96,10 @@ def _write(path: str, lines: Any, most: int) -> None:
                         f"a table must unpack to at most {_MOST_RATIO} times its size, got more; write it plainly."
                     )
                 lines.write(line + "\n")
+
+
+def _in_base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 class _RefusedError(ValueError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
+import io
 import json
 import queue
 import socket
@@ -15,12 +17,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image as pil
 
 from hf_credit.agents import AgentInteraction
 from hf_credit.agents.calls import assistant_message, canonical_call, canonical_messages, difference, shown_message
 from hf_credit.agents.dialects import completion, dialect_of, read_call
 from hf_credit.agents.endpoint import Call, Endpoint
 from hf_credit.agents.white_lists import RefusedCallError
+from hf_credit.content import Image, Text
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
 from hf_credit.rollouts.templates import as_served
@@ -118,16 +122,97 @@ def test_an_answer_is_the_same_to_the_letter_each_time(
     assert ("data: [DONE]" in text) == (stream and path == CHAT)
 
 
-IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
+RED = Image.of(pil.new("RGB", (4, 3), "red"))
+
+
+def red_part(path: str, data: str = RED.png, head: str = "data:image/png;base64,") -> dict[str, Any]:
+    """A part with an image, as the SDKs of the dialects write it."""
+    if path == MESSAGES:
+        return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    if path == RESPONSES:
+        return {"type": "input_image", "detail": "auto", "image_url": head + data}
+    return {"type": "image_url", "image_url": {"url": head + data, "detail": "low"}}
+
+
+def with_parts(path: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    """A call with these parts in its last message."""
+    name = "input" if path == RESPONSES else "messages"
+    text = {"type": "input_text" if path == RESPONSES else "text", "text": "q"}
+    return {**CALLS[path], name: [user([text, *parts])]}
+
+
+@pytest.mark.parametrize("path", CALLS)
+def test_an_image_is_a_part_of_a_message_in_every_dialect(ask: Ask, path: str) -> None:
+    status, _, asked = ask(path, with_parts(path, red_part(path)))
+    assert (status, asked["messages"][-1]) == (200, user((Text("q"), RED)))
+
+
+def test_the_result_of_a_tool_has_images_in_every_dialect(ask: Ask) -> None:
+    made = {"type": "tool_use", "id": "x", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "x", "is_error": True, "content": [red_part(MESSAGES)]}
+    of_messages = {"messages": [user("q"), {"role": "assistant", "content": [made]}, user([result])]}
+    called = {"type": "function_call", "call_id": "x", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "x", "output": [red_part(RESPONSES)]}
+    call = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "look", "arguments": "{}"}}]}
+    of_chat = {"messages": [user("q"), call, {"role": "tool", "tool_call_id": "x", "content": [red_part(CHAT)]}]}
+    for path, changed, content in (
+        (MESSAGES, of_messages, (Text("[Tool Error]"), RED)),
+        (RESPONSES, {"input": [user("q"), called, output]}, (RED,)),
+        (CHAT, of_chat, (RED,)),
+    ):
+        _, _, asked = ask(path, {**CALLS[path], **changed})
+        assert asked["messages"][-1] == {"role": "tool", "content": content}
+
+
+def _file(width: int, form: str = "PNG") -> str:
+    written = io.BytesIO()
+    pil.new("1", (width, width)).save(written, form)
+    return base64.b64encode(written.getvalue()).decode()
+
+
+HOSTILE = {
+    "a bomb": _file(20_000),
+    "another format": _file(4, "BMP"),
+    "no image": base64.b64encode(b"%!PS " * 99).decode(),
+    "no base64": "iVBORw0KGgo\ud800\u0000<script>",
+    "a cut one": RED.png[:48],
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("path", CALLS)
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_image_is_refused_in_one_sentence_and_the_endpoint_goes_on(ask: Ask, path: str, what: str) -> None:
+    status, text, asked = ask(path, with_parts(path, red_part(path, HOSTILE[what])))
+    sentence = json.loads(text)["error"]["message"]
+    assert (status, asked) == (400, {"refused": sentence})
+    assert sentence.startswith("an image ")
+    assert len(sentence) < 300
+    assert ask(path, with_parts(path, red_part(path)))[0] == 200
+
+
+@pytest.mark.parametrize("head", ["file:///etc/passwd", "data:image/png,", "DATA;base64,", "/etc/passwd;base64,"])
+def test_what_is_no_data_url_is_not_read(ask: Ask, head: str) -> None:
+    status, text, _ = ask(CHAT, with_parts(CHAT, red_part(CHAT, head=head)))
+    assert (status, "must be a data URL in base64, since nothing is fetched" in text) == (400, True)
+
+
+def test_an_image_that_is_sent_again_is_the_same_object(ask: Ask) -> None:
+    first, again = (ask(CHAT, with_parts(CHAT, red_part(CHAT)))[2]["messages"][-1]["content"][1] for _ in range(2))
+    assert first is again
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}
 REFUSED = [
     (CHAT, {"n": 2}, "n of a call must be 1, got 2; call several times."),
     (CHAT, {"logit_bias": {"1": 1}}, "logit_bias of a call must be left out"),
     (CHAT, {"response_format": {"type": "grammar"}}, "response_format of a call must be of the type text or json_obj"),
     (
         CHAT,
-        {"messages": [user([IMAGE])]},
-        "messages[0].content[0] of a call must be of the type text or thinking or reasoning or refusal, got",
+        {"messages": [user([{"type": "input_audio", "input_audio": {"data": "x"}}])]},
+        "messages[0].content[0] of a call must be of the type text or thinking or reasoning or refusal or image_url",
     ),
+    (CHAT, {"messages": [user([IMAGE])]}, "since nothing is fetched, got 'https://example.org/x.png'; send"),
     (CHAT, {"messages": [user([{"type": "text", "text": "q", "image": "x"}])]}, "messages[0].content[0].image of"),
     (CHAT, {"messages": [{"role": "user", "content": "q", "audio": {"id": "x"}}]}, "messages[0].audio of a call must"),
     (CHAT, {"messages": []}, "messages of a call must be of a length at least 1"),
@@ -167,8 +252,9 @@ REFUSED = [
     (
         RESPONSES,
         {"input": [user([{"type": "input_file", "file_id": "x"}])]},
-        "input[0].content[0] of a call must be of the type input_text or output_text or text or refusal, got",
+        "input[0].content[0] of a call must be of the type input_text or output_text or text or refusal or input_im",
     ),
+    (RESPONSES, {"input": [user([{"type": "input_image", "file_id": "x"}])]}, "input[0].content[0].file_id of a call"),
     (
         RESPONSES,
         {"input": [{"type": "computer_call"}]},
@@ -191,7 +277,17 @@ REFUSED = [
     (
         MESSAGES,
         {"messages": [user([{"type": "document", "source": {}}])]},
-        "messages[0].content[0] of a call must be of the type text or thinking or tool_use or tool_result, got",
+        "messages[0].content[0] of a call must be of the type text or image or thinking or tool_use or tool_result",
+    ),
+    (
+        MESSAGES,
+        {"messages": [user([{"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}}])]},
+        "source of a call must be of the type base64, got 'url'; send the image itself in base64, since nothing is",
+    ),
+    (
+        CHAT,
+        {"messages": [user("q"), {"role": "assistant", "content": [red_part(CHAT)]}, user("q")]},
+        "an assistant's message must be text, got an image in message 2; remove it.",
     ),
     (
         MESSAGES,
@@ -477,7 +573,8 @@ def test_an_sdk_reads_the_answers() -> None:
         while requests := interaction.pending(state):
             asked.append([message["content"] for message in requests[0].messages])
             state = interaction.advance(state, ["ab"])
-        assert asked == [["chat?"], ["stream?"], ["Be brief.", "responses?"], ["resp_2 chatcmpl-0 streamed?"]]
+        texts = [["chat?"], ["stream?"], ["Be brief.", "responses?"], ["resp_2 chatcmpl-0 streamed?"]]
+        assert asked == [*texts[:3], [(RED,)], [(RED,)], texts[3]]
     assert interaction.outcome(state) == len("ab ab ab response.completed")
     interaction.close()
 

@@ -19,11 +19,13 @@ from typing import Any
 import agent_programs
 import pytest
 from agent_programs import asks, post
+from PIL import Image as pil
 
 from hf_credit import collaborations
 from hf_credit.agents import AgentInteraction, AgentState
 from hf_credit.agents.played import large_packages
 from hf_credit.agents.runs import DivergedRunError, RunError
+from hf_credit.content import Image, Text
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from, verify
 from hf_credit.rollouts.interaction import Reply
@@ -92,6 +94,25 @@ def test_a_state_is_a_value_that_is_written_and_read(made: Made) -> None:
         assert (again, hash(again)) == (state, hash(state))
     with pytest.raises(ValueError, match="a state must be a result of state_to_json of 'agent_programs:asks'"):
         interaction.state_from_json('{"task": 1}')
+
+
+def test_states_hold_each_image_of_a_program_once_and_are_written_restored_and_told(made: Made) -> None:
+    interaction = made("watches", score="agent_programs:near")
+    states = walked(interaction, {"number": 3}, "a", "b", "c")
+    images = [Image.of(pil.new("RGB", (64, 48), (place, 0, 0))) for place in range(3)]
+    for place, state in enumerate(states[:-1]):
+        (request,) = interaction.pending(state)
+        shown = [message["content"] for message in request.messages if message["role"] == "user"]
+        assert shown == [(Text(f"{at}?"), image) for at, image in enumerate(images[: place + 1])]
+        assert images[0].png not in state.waiting[0].asked
+        assert state.waiting[0].whole["messages"][-1]["content"] == (Text(f"{place}?"), images[place])
+        again = interaction.state_from_json(interaction.state_to_json(state))
+        assert (again, hash(again)) == (state, hash(state))
+    held = [dict(state.waiting[0].images) for state in states[:-1]]
+    assert all(later[name] is image for name, image in held[0].items() for later in held[1:])
+    interaction.close()
+    assert interaction.advance(states[2], ["c"]) == states[3]
+    assert (interaction.outcome(states[3]), interaction.costs()["forced_replies"]) == (1.0, 2)
 
 
 def test_every_state_is_restored_by_a_new_run_of_the_program(made: Made) -> None:

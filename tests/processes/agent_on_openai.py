@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import openai
+from PIL import Image as pil
 
 from hf_credit.agents import agent
+from hf_credit.content import Image
+
+RED = Image.of(pil.new("RGB", (4, 3), "red"))
 
 
 @agent(columns=("number",), score="agent_programs:length")
@@ -16,6 +20,15 @@ def through_sdk(task, model):
     )
     streamed = "".join(part.choices[0].delta.content or "" for part in parts)
     answer = client.responses.create(model="policy", instructions="Be brief.", input="responses?")
+    seen = f"data:image/png;base64,{RED.png}"
+    client.chat.completions.create(
+        model="policy",
+        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": seen}}]}],
+    )
+    client.responses.create(
+        model="policy",
+        input=[{"role": "user", "content": [{"type": "input_image", "image_url": seen, "detail": "auto"}]}],
+    )
     events = client.responses.create(model="policy", input=f"{answer.id} {said.id} streamed?", stream=True)
     told = [event.type for event in events]
     return f"{said.choices[0].message.content} {streamed} {answer.output_text} {told[-1]}"

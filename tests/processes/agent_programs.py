@@ -14,7 +14,10 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from PIL import Image as pil
+
 from hf_credit.agents import agent
+from hf_credit.content import Image
 
 TOOL = {
     "type": "function",
@@ -80,6 +83,18 @@ def looks(task, model):
                 file.write(call["function"]["arguments"])
             seen = len(notes.read_text())
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"{call['id']} {seen}"})
+
+
+@agent(columns=("number",), max_calls=6)
+def watches(task, model):
+    """Sends an image in each call, and all before."""
+    messages, pictures = [], []
+    for place in range(task["number"]):
+        pictures.append(Image.of(pil.new("RGB", (64, 48), (place, 0, 0))).png)
+        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pictures[-1]}"}}
+        messages.append(user([{"type": "text", "text": f"{place}?"}, part]))
+        messages.append(chat(model, messages))
+    return "".join(message["content"] for message in messages[1::2])
 
 
 @agent(columns=("number",), max_calls=4)

@@ -8,8 +8,10 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from picture_strip import red_cell, strip
 
 from hf_credit import make
+from hf_credit.content import Text
 from hf_credit.environments import ENVIRONMENTS
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
@@ -65,6 +67,27 @@ def test_current_history_has_only_the_current_observation(instructions):
     state = play(interaction, state, tag("fill 3 1 2"))
     shown = f"{SUDOKU.instructions}\n\n{GRID.format(2)}" if instructions else GRID.format(2)
     assert messages(interaction, state) == [("user", shown)]
+
+
+@pytest.mark.parametrize("instructions", [True, False])
+@pytest.mark.parametrize("history", ["append", "rendered", "current"])
+def test_images_stay_parts_of_messages_for_every_history(history, instructions):
+    world = strip(options={"render_mode": "rgb_array"}, self_contained=True)
+    interaction, state = begin(world, {}, history=history, instructions=instructions)
+    rules = [Text(world.instructions)] if instructions else []
+    logged = [("user", (*rules, *world.observe(state.world)))]
+    for moves, cell in enumerate((1, 2), start=1):
+        state = play(interaction, state, tag("right"))
+        answer = world.observe(state.world)
+        assert [red_cell(one) for one in answer] == [cell]
+        logged += [("assistant", tag("right")), ("user", answer)]
+        shown = messages(interaction, state)
+        assert shown == ([("user", (*rules, *answer))] if history == "current" else logged)
+        assert len(shown) == (1 if history == "current" else 2 * moves + 1)
+        log = [{"role": role, "content": content} for role, content in logged]
+        assert [(one["role"], one["content"]) for one in interaction.context_of(log)] == shown  # of a warm-up
+        assert interaction.state_from_json(interaction.state_to_json(state)) == state
+    assert messages(interaction, interaction.with_world(state, state.world)) == shown
 
 
 # How it goes on and ends

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
+from weakref import WeakValueDictionary
 
-from hf_credit.agents.white_lists import RefusedCallError
+from hf_credit.agents.white_lists import IMAGES, RefusedCallError
 from hf_credit.boundary import Range, encodable, read
-from hf_credit.content import Content, content_of, joined
+from hf_credit.content import Content, Image, Part, content_of, joined
 from hf_credit.rollouts.special_tokens import plain_role
 from hf_credit.safe_io import parse_json
+from hf_credit.validators import shown
+
+_decoded: WeakValueDictionary[bytes, Image] = WeakValueDictionary()  # as each call has all images of those before
 
 
 class _Tool(TypedDict):
@@ -57,7 +62,7 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]], merged: bool = Tru
         merged: whether consecutive messages of an assistant become one.
 
     Raises:
-        RefusedCallError: a part of a message is not text, or a message has what its role cannot have.
+        ValueError: a part of a message is neither text nor an image, or a message has what its role cannot have.
     """
     found: list[dict[str, Any]] = []
     waiting: dict[int, tuple[Any, str]] = {}  # by place in the turn, the id and name of each call without a result
@@ -87,10 +92,12 @@ def _canonical(given: Mapping[str, Any], number: int) -> tuple[dict[str, Any], l
     except ValueError as error:
         raise RefusedCallError(str(error)) from None
     role = {"developer": "system", "function": "tool"}.get(role, role)
-    (content, thoughts), legacy = _words(given), given.get("function_call")
+    (content, thoughts), legacy = words_of(given), given.get("function_call")
     made = [*(given.get("tool_calls") or ()), *([{"function": legacy}] if legacy else ())]
     if role != "assistant" and (made or thoughts):
         raise RefusedCallError(f"thoughts and calls must be an assistant's, got them of {role!r} in message {number}.")
+    if role == "assistant" and not isinstance(content, str):
+        raise RefusedCallError(f"an assistant's message must be text, got an image in message {number}; remove it.")
     one: dict[str, Any] = {"role": role, "content": content} | ({"reasoning_content": thoughts} if thoughts else {})
     functions = [call["function"] for call in made]
     if functions:
@@ -112,12 +119,15 @@ def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], n
     return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
 
 
-_TEXTS = (None, "text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
 
 
-def _words(message: Mapping[str, Any]) -> tuple[Content, str]:
-    """Returns the content and the thoughts of a message."""
+def words_of(message: Mapping[str, Any]) -> tuple[Content, str]:
+    """Returns the content and the thoughts of a message.
+
+    Raises:
+        ValueError: as for `image_of`.
+    """
     content = message.get("content")
     parts = content if isinstance(content, list | tuple) else [content]
     kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
@@ -125,9 +135,40 @@ def _words(message: Mapping[str, Any]) -> tuple[Content, str]:
     thoughts: dict[str, str] = {}  # a server may say the same ones in several fields
     for text in map(_text, (*(message.get(name) for name in _THOUGHTS), within)):
         thoughts.setdefault("".join(text.split()), text)
-    others = [(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS]
-    spoken = joined(_text(part) if kind in _TEXTS else content_of([part]) for part, kind in others)
+    spoken = joined(_said(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS)
     return joined(filter(None, (spoken, message.get("refusal")))), "\n".join(filter(str.strip, thoughts.values()))
+
+
+def _said(part: Any, kind: str | None) -> Content:
+    if isinstance(part, Part) or (kind == "image" and "source" not in part):
+        return content_of([part])
+    return (image_of(part),) if kind in IMAGES else _text(part)
+
+
+def image_of(part: Mapping[str, Any]) -> Image:
+    """Returns the image of a part of a call, of one of the types of `IMAGES`.
+
+    Raises:
+        ValueError: it is not in base64, no image or too large, as `hf_credit.content.Image.of`.
+    """
+    given = part["source"].get("data") if part["type"] == "image" else part.get("image_url")
+    given = (given.get("url") if isinstance(given, Mapping) else given) or ""
+    head, _, data = given.partition(";base64,") if part["type"] != "image" else ("data:", "", given)
+    if not head.startswith("data:") or not data:
+        raise RefusedCallError(
+            "an image of a call must be a data URL in base64, since nothing is fetched, got "
+            f"{shown(given[:60])}; send the image itself.",
+            code="unsupported_parameter",
+        )
+    key = hashlib.blake2b(data.encode("utf-8", "surrogatepass")).digest()
+    image = _decoded.get(key)
+    if image is None:
+        try:
+            encoded = base64.b64decode(data, validate=True)
+        except ValueError as error:
+            raise RefusedCallError(f"an image of a call must be in base64, got {error}; encode it.") from None
+        image = _decoded[key] = Image.of(encoded)
+    return image
 
 
 def _text(value: Any) -> str:

@@ -28,15 +28,18 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from hf_credit.agents.calls import canonical_call, estimated_tokens, shown_message, written
 from hf_credit.agents.dialects import CREATED, DIALECTS, Dialect, completion, dialect_of, read_call
 from hf_credit.agents.program import DEFAULT_ROLE
+from hf_credit.agents.states import Images
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Worth, encodable, read
+from hf_credit.pictures import apart
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.safe_io import parse_json
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 16 * 2**20  # of a call: more than any context
+_MOST_BYTES = 64 * 2**20  # of a call: more than any context, with its images
+_IMAGE_BYTES = 2**15  # of a call that may have an image, which takes longer to read
 _NO_KEY = RefusedCallError("a call needs the key of a live run", status=401, code="invalid_api_key")
 _AT_ONCE = 128  # connections that are accepted before the next ones are counted
 _SILENT_SECONDS = 10  # that a connection may wait before and between its requests
@@ -73,12 +76,14 @@ class Call:
         asked: the call, from `canonical_call`.
         retry: whether its SDK marks it as a retry.
         ignored: the number of its parameters without effect.
+        images: those of the call, once they are apart (`hf_credit.pictures.naming`).
         reply: the arguments of `answer`, once they are known.
     """
 
     asked: dict[str, Any]
     retry: bool = False
     ignored: int = 0
+    images: Images = ()
     reply: Future[tuple[Mapping[str, Any] | None, str]] = field(default_factory=Future, repr=False)
 
     def answer(self, record: Mapping[str, Any] | None, place: str = "") -> None:
@@ -209,7 +214,9 @@ class Endpoint:
                 raise RefusedCallError(f"{sentence}; call one.", status=404)
             body = await _body(request)
             form, ignored = read_call(dialect, body, path)
-            asked = canonical_call(form)
+            # Elsewhere, if it may have images, so that other programs are answered meanwhile.
+            large = int(request.headers.get("content-length", _IMAGE_BYTES)) >= _IMAGE_BYTES
+            asked = await asyncio.to_thread(canonical_call, form) if large else canonical_call(form)
             if self._roles and asked["model"] not in self._roles:
                 raise _no_model(asked["model"], self._roles)
             if dialect.counting and path.endswith(dialect.counting):
@@ -245,7 +252,7 @@ class Endpoint:
         messages = [shown_message(message) for message in asked["messages"]]
         chat, _ = self._chat
         if chat is None:
-            return estimated_tokens(written(messages))
+            return estimated_tokens(apart(written(messages))[0])
         if self._counting[0] is not chat:  # tokenizers are for one thread at a time
             self._counting = chat, Chat(copy.deepcopy(chat.tokenizer), chat.template_kwargs)
         try:

@@ -53,7 +53,7 @@ class CallJudge:
 
     def score(self, state: AgentState, action: str) -> float:
         """Returns the judge's score of a reply to the waiting call of `state`."""
-        return float(self.judge(json.loads(state.waiting[0].asked), action))
+        return float(self.judge(state.waiting[0].whole, action))
 
 
 class AgentInteraction(Interaction[AgentState]):
@@ -290,7 +290,11 @@ class AgentInteraction(Interaction[AgentState]):
         return self.default_oracle() if oracle is None else oracle
 
     def state_to_json(self, state: AgentState) -> str:
-        return written(dataclasses.asdict(state))
+        values = dataclasses.asdict(state)
+        for one in values["waiting"]:
+            if not one["images"]:
+                del one["images"]
+        return written(values)
 
     def state_from_json(self, text: str) -> AgentState:
         with readable_state(self):
@@ -368,7 +372,7 @@ class AgentInteraction(Interaction[AgentState]):
             return self._live
 
     def _request(self, state: AgentState, waiting: Waiting) -> Request:
-        asked = json.loads(waiting.asked)
+        asked = waiting.whole
         messages = [shown_message(message) for message in asked["messages"]]
         for at, reply in waiting.replies:
             messages[at] = {"role": "assistant", "content": json.loads(state.answered[reply].reply)["text"]}

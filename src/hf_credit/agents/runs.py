@@ -19,11 +19,13 @@ from hf_credit.agents.calls import difference, digest
 from hf_credit.agents.dialects import variables
 from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
-from hf_credit.agents.states import AgentState, AnsweredCall
+from hf_credit.agents.states import AgentState, AnsweredCall, Images
 from hf_credit.boundary import Worth, read
+from hf_credit.content import Image
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.optional_packages import needed
+from hf_credit.pictures import naming
 from hf_credit.registry import find
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ class Step:
     """The actions of a run after replies.
 
     Attributes:
-        calls: its next calls with their digests, in an order that does not depend on time; none if it has ended.
+        calls: its next calls, each after its digest and before its images by name, in an order that does not depend on
+            time; none if it has ended.
         reward: of the replies before.
         refused: the number of refused calls since.
         refusal: of the last of them, in one sentence.
@@ -78,7 +81,7 @@ class Step:
         traceback: of the exception.
     """
 
-    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    calls: tuple[tuple[str, dict[str, Any], Images], ...] = ()
     reward: float = 0.0
     refused: int = 0
     refusal: str = ""
@@ -292,7 +295,8 @@ class LiveRun:
                         break
         finally:
             self.runs.count("tool_seconds", time.monotonic() - began)
-        calls = sorted(((call, waiting.asked) for call, waiting in self._waiting), key=lambda one: one[0])
+        waiting = ((call, made.asked, made.images) for call, made in self._waiting)
+        calls = sorted(waiting, key=lambda one: one[0])
         return Step(calls=tuple(calls), reward=reward, **self._refused())
 
     def restore(self, state: AgentState) -> None:
@@ -377,7 +381,10 @@ class LiveRun:
     def _take(self, made: Call) -> bool:
         """Takes a call; returns whether it waits, unlike a call of a removed role or a retry."""
         self.runs.count("ignored_settings", made.ignored)
-        made.asked = json.loads(_renamed(json.dumps(made.asked), self._folders, _SHOWN_FOLDERS))
+        images: dict[str, Image] = {}
+        text = json.dumps(made.asked, default=naming(images))
+        made.asked = json.loads(_renamed(text, self._folders, _SHOWN_FOLDERS))
+        made.images = tuple(images.items())
         if made.asked["model"] in self._without:
             made.answer({"content": "", "calls": [], "ended": True}, f"silent_{self._silent}")
             self._silent += 1

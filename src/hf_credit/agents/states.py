@@ -10,6 +10,10 @@ from typing import Any, Literal
 
 from hf_credit.agents.calls import assistant_message, digest, written
 from hf_credit.agents.program import DEFAULT_ROLE
+from hf_credit.content import Image, Text
+
+Images = tuple[tuple[str, Image], ...]
+"""The images of a call by the names that its JSON has in their places (`hf_credit.pictures.naming`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +39,27 @@ class Waiting:
     Attributes:
         event: the conversation that it continues or opens.
         call: the digest of its compared part.
-        asked: the whole call, as JSON.
+        asked: the whole call, as JSON, without its images.
         replies: (index of the message, index of the reply) of its messages that are unchanged replies.
+        images: of the call.
     """
 
     event: str
     call: str
     asked: str
     replies: tuple[tuple[int, int], ...] = ()
+    images: Images = ()
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The whole call, whose messages have their images as `hf_credit.content.Content`."""
+        asked: dict[str, Any] = json.loads(self.asked)
+        images = dict(self.images)
+        for message in asked["messages"]:
+            if isinstance(message["content"], list):
+                parts = (images[one["png"]] if "png" in one else Text(**one) for one in message["content"])
+                message["content"] = tuple(parts)
+        return asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,11 +151,11 @@ def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> Agent
     )
 
 
-def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_model: bool) -> AgentState:
+def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]], by_model: bool) -> AgentState:
     """Returns the state that waits for replies to these calls, each in the conversation that it continues or opens."""
     waiting: list[Waiting] = []
     kept, of = state.kept
-    for call, asked in calls:
+    for call, asked, images in calls:
         messages, role = asked["messages"], asked["model"] if by_model else DEFAULT_ROLE
         taken = {one.event for one in waiting}
         of_role = [one for one in state.conversations if one.event.partition("#")[0] == role]
@@ -163,5 +180,6 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_mo
         else:
             known = {one.event for one in of_role} | {one for one in taken if one.partition("#")[0] == role}
             event = role if not known else f"{role}#{len(known) + 1}"
-        waiting.append(Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies)))
+        one = Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies), images=images)
+        waiting.append(one)
     return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))

@@ -85,13 +85,23 @@ COMMON = (
     | {"tool_choice": (str, each(str, "type name") | {"function": each(str, "name")})}
 )
 
+IMAGES = MappingProxyType(
+    {
+        "image_url": {"image_url": Needed({"url": str, "detail": Unheeded(str)})},
+        "input_image": {"image_url": str, "detail": Unheeded(str)},
+        "image": {"source": Needed(Types(base64=each(str, "type media_type data")))},
+    }
+)
+"""The fields of a part with an image, by its type: in chat completions, in Responses and in Messages."""
+
 _THOUGHT = {"thinking": text_parts("text"), "closed": Literal[True]}
 _REASONING = each(str, "reasoning text")
+_SEEN = {"image_url": IMAGES["image_url"], "image": {"image": Needed(Any)}}  # the latter in logs of Python
 REFUSAL = {"refusal": str}
 _MESSAGE = (
     {"role": Needed(Annotated[str, Range(1, 64)])}
     | each(str, "tool_call_id tool_name refusal reasoning_content reasoning thinking")
-    | {"content": text_parts("text", thinking=_THOUGHT, reasoning=_REASONING, refusal=REFUSAL)}
+    | {"content": text_parts("text", thinking=_THOUGHT, reasoning=_REASONING, refusal=REFUSAL, **_SEEN)}
     | {"name": Unheeded(str), "annotations": Any, "weight": Unheeded(Literal[0, 1])}
     | {"tool_calls": [each(str, "id") | {"index": int, "type": Literal["function"], "function": Needed(CALLED)}]}
     | {"function_call": CALLED, "thinking_blocks": text_parts("", thinking=_THOUGHT)[1]}
@@ -104,6 +114,7 @@ MESSAGE_LIST = [_MESSAGE]
 REMEDIES = MappingProxyType(
     each("send the whole conversation with each call", "previous_response_id conversation")
     | each("use response_format", "structured_outputs guided_json")
+    | {"source": "send the image itself in base64, since nothing is fetched"}
     | {"n": "call several times", "functions": "use tools", "function_call": "use tool_choice"}
     | {"top_logprobs": "leave it out, since only sampled tokens are known"}
     | {"truncation": "shorten the input after the error of a context that is too long"}

@@ -172,9 +172,5 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
         return world, {"step_count": steps, **known}
 
     def _shown(self, world: State, reward: float | None, metadata: dict[str, Any]) -> Any:
-        return self._observation(
-            text=text_of(self._environment.observe(world)),
-            reward=reward,
-            done=world.status != "active",
-            metadata=metadata,
-        )
+        text = text_of(self._environment.observe(world))
+        return self._observation(text=text, reward=reward, done=world.status != "active", metadata=metadata)

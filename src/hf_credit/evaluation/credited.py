@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
-from hf_credit.content import in_words
+from hf_credit.content import Content, Text, content_of, joined
 from hf_credit.environments.actions import call_in_words
+from hf_credit.pictures import apart, keep, kept
 from hf_credit.rollouts import Context, Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
 from hf_credit.rollouts.capabilities import Replayable
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 EPISODES_FILE = "episodes.jsonl"
-"""The file in the folder of a run with some episodes of each logged update, one per line."""
+"""The file in the folder of a run with some episodes of each logged update, one per line; its images are files in
+`pictures`, next to it (`hf_credit.pictures`)."""
 
 _MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
 _MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE, _MAX_STATE = 2_000, 4_000, 500, 20_000  # characters
@@ -75,7 +77,7 @@ class CreditedDecision(CreditedReply):
         alternatives: other replies at the same context.
         alternatives_left_out: the number of omitted alternatives.
         inherited: whether an earlier episode of the update contains the same decision.
-        messages: the role and the text of the last new messages, if the task is known; a tool's result names its call.
+        messages: role and content of the last new messages, if the task is known; a tool's result names its call.
         messages_left_out: the number of omitted new messages.
     """
 
@@ -91,7 +93,7 @@ class CreditedDecision(CreditedReply):
     alternatives: tuple[CreditedReply, ...] = ()
     alternatives_left_out: Number = 0
     inherited: bool = False
-    messages: tuple[tuple[str, str], ...] = ()
+    messages: tuple[tuple[str, Content], ...] = ()
     messages_left_out: Number = 0
 
 
@@ -121,17 +123,26 @@ class CreditedEpisode:
     state: str = ""
     chosen: str = ""
 
-    def to_json(self) -> str:
-        """Writes the episode as one line of strict JSON, which `from_json` reads."""
+    def to_json(self, folder: Path | None = None) -> str:
+        """Writes the episode as one line of strict JSON, which `from_json` reads.
+
+        Args:
+            folder: where its images are kept, each once; by default the line has them.
+        """
+        if folder is not None:
+            return keep(replace(self, state=keep(self.state, folder)).to_json(), folder)
         return json.dumps(plain(self, digits=6), separators=(",", ":"), allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> CreditedEpisode:
-        """Reads an episode that `to_json` wrote.
+    def from_json(cls, text: str, folder: Path | None = None) -> CreditedEpisode:
+        """Reads an episode that `to_json` wrote, with the same folder.
 
         Raises:
-            ValueError: the text is not such an episode.
+            ValueError: the text is not such an episode, or an image is not in the folder.
         """
+        if folder is not None:
+            episode = cls.from_json(kept(text, folder))
+            return replace(episode, state=kept(episode.state, folder))
         try:
             return read(cls, parse_json(text, broken_text=True), "an episode")  # type: ignore[no-any-return]
         except ValueError as error:
@@ -143,7 +154,7 @@ class CreditedEpisode:
     def shortened(self) -> CreditedEpisode:
         """Returns the episode with at most 64 decisions, 8 alternatives for each, shortened texts, no long state."""
         kept = tuple(_shortened_decision(one) for one in self.decisions[:_MAX_DECISIONS])
-        state = self.state if len(self.state) <= _MAX_STATE else ""
+        state = self.state if len(apart(self.state)[0]) <= _MAX_STATE else ""
         return replace(self, decisions=kept, decisions_left_out=len(self.decisions) - len(kept), state=state)
 
     @property
@@ -329,9 +340,9 @@ def _asked(
     messages = []
     for message in request.messages[shared:]:
         answered = calls.get(message.get("tool_call_id") or "")
-        text = [in_words(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
+        said = [content_of(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
         role = str(message["role"]) if answered is None else f"{message['role']}, result of {answered}"
-        messages.append((role, "\n".join(filter(None, text))))
+        messages.append((role, joined(filter(None, said))))
     return {"messages": tuple(messages), **_calls(decision, request, tokenizer)}
 
 
@@ -368,7 +379,7 @@ def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
         return []
     lines = read_text(path).split("\n")[:-1]  # the last line may be incomplete while the run continues
     try:
-        return [CreditedEpisode.from_json(line) for line in lines]
+        return [CreditedEpisode.from_json(line, path.parent) for line in lines]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -482,12 +493,20 @@ def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
     return replace(
         _shortened(one, _MAX_REPLY),
         context="" if messages else cut(one.context, _MAX_CONTEXT),  # the messages say the same
-        messages=tuple((role, cut(text, _MAX_CONTEXT)) for role, text in messages),
+        messages=tuple((role, _cut(content)) for role, content in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
         token_credit=one.token_credit[:_MAX_TOKENS],
         alternatives=tuple(_shortened(other, _MAX_ALTERNATIVE) for other in kept),
         alternatives_left_out=len(one.alternatives) - len(kept) + one.alternatives_left_out,
     )
+
+
+def _cut(content: Any) -> Any:
+    if isinstance(content, tuple):
+        return tuple(map(_cut, content))
+    if isinstance(content, Text):
+        return Text(cut(content.text, _MAX_CONTEXT))
+    return cut(content, _MAX_CONTEXT) if isinstance(content, str) else content
 
 
 def _shortened(one: R, most: int) -> R:

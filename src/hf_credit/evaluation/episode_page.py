@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from hf_credit.content import has_images
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.files import write
 
@@ -25,7 +26,7 @@ def episode_page(
     and advantage, the credit of its tokens if they have their own, and its alternatives.
 
     Bars and colours are scaled by the largest advantage of the page. All text is escaped, and characters that are
-    invisible or change the text direction are shown as codes.
+    invisible or change the text direction are shown as codes. Images of messages are within the page.
 
     Args:
         episode: from `hf_credit.evaluation.credited.credited_episode`.
@@ -42,6 +43,7 @@ def episode_page(
         method=method,
         others=others,
         episode=episode,
+        seen=any(has_images(content) for one in episode.decisions for _, content in one.messages),
         largest=largest,
         largest_of_tokens=max(of_tokens, default=0.0),
     )
@@ -81,4 +83,5 @@ def _template() -> Template:
     environment.filters["signed"] = lambda value: rounded(value, "+.3g")
     environment.filters["number"] = lambda value: "unknown" if value is None else rounded(value, ".3g")
     environment.filters["share"] = lambda value, largest: f"{abs(value) / largest if largest else 0:.3f}"
+    environment.filters["parts"] = lambda content: [content] if isinstance(content, str) else content
     return environment.get_template("episode_page.html")

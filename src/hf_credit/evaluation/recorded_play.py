@@ -45,7 +45,7 @@ def recorded_demonstrations(
         ValueError: no line can be used.
         OSError: the file cannot be read.
     """
-    return read_lines(source, partial(_demonstration, chat, interaction, consent))
+    return read_lines(source, partial(_demonstration, chat, interaction, consent, Path(source).parent))
 
 
 def replayed(
@@ -74,11 +74,11 @@ def replayed(
 
 
 def _demonstration(
-    chat: Chat, interaction: Interaction[Any] | None, consent: Consent, row: Any, number: int
+    chat: Chat, interaction: Interaction[Any] | None, consent: Consent, folder: Path, row: Any, number: int
 ) -> Demonstration:
     if not isinstance(row, Mapping) or "decisions" not in row:
         return _of_trace(chat, interaction, row, number)
-    own = CreditedEpisode.from_json(json.dumps(row))
+    own = CreditedEpisode.from_json(json.dumps(row), folder)
     if interaction is None:
         raise ValueError("an episode of a run is played again, got it without a task; name the task.")
     if Replayable(interaction).acts and not consent.actions:

@@ -19,7 +19,7 @@ from hf_credit.evaluation.markdown import code, escaped
 from hf_credit.evaluation.results import EvalResults, evaluation_files
 from hf_credit.evaluation.runs import Run, read_run
 from hf_credit.hub.bases import Bases, Files
-from hf_credit.hub.tables import MEANINGS
+from hf_credit.hub.tables import meanings
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.model_cards import corrected, hub_id
 from hf_credit.redaction import redacted
@@ -42,10 +42,11 @@ def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints:
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     """Returns the card of a dataset of episodes."""
     name = TaskSpec.untrusted(about["task"]).task
-    configs = {table: [f"{table}/train"] for table in MEANINGS}
+    columns = meanings(bool(about.get("images")))
+    configs = {table: [f"{table}/train"] for table in columns}
     front = dataset_metadata(f"Episodes of {name}", ["agent-traces", name], configs)
     front["configs"][0]["default"] = True
-    return rendered(_TEMPLATES / "episodes.md", front, repo=repo, name=name, about=about, meanings=MEANINGS)
+    return rendered(_TEMPLATES / "episodes.md", front, repo=repo, name=name, about=about, meanings=columns)
 
 
 def dataset_metadata(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict[str, Any]:

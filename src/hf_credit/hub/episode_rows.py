@@ -9,17 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_credit.boundary import encodable, read
-from hf_credit.content import in_words
+from hf_credit.content import Image, in_words
 from hf_credit.evaluation.credited import requests_of
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
+from hf_credit.pictures import apart, name_of, together
+from hf_credit.rollouts import Context, Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
 from hf_credit.rollouts.capabilities import Replayable, TrainedRoles
+from hf_credit.rollouts.media import VisualContext
 from hf_credit.safe_io import parse_json
 
 Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
 """By estimator, then by `Decision.id`: the credit of the decision, or of each of its tokens."""
+
+_Placed = tuple[tuple[int, Image], ...]
+_WITH_IMAGES = ("state", "final_state", "context_images", "next_context_images")
 
 
 def episode_row(
@@ -59,6 +64,7 @@ def episode_row(
         "ways": episode.num_leaves,
         "scored": episode.scored,
         "next_context": None if episode.next_context is None else list(episode.next_context),
+        "next_context_images": _placed(episode.next_context),
         "verified": episode.extras.get(VERIFIED),
         "final_state": Replayable(interaction).state_to_json(episode.final_state) if has_final else None,
         "versions": _versions(),
@@ -100,6 +106,7 @@ def decision_rows(
             "state": write(decision.state),
             "context_key": context_key(compact_json(list(decision.context_ids))),
             "context_ids": list(decision.context_ids),
+            "context_images": _placed(decision.context_ids),
             "action_ids": list(decision.action_ids),
             "logprobs": None if decision.logprobs is None else list(decision.logprobs),
             "text": text,
@@ -118,12 +125,37 @@ def decision_rows(
         }
 
 
+def _placed(context: Context | None) -> str:
+    return json.dumps(getattr(context, "images", ()), default=vars)
+
+
+def _context(ids: Sequence[int], placed: str | None) -> Context:
+    found = read(_Placed, parse_json(placed or "[]"), "the images of a context")
+    return VisualContext(ids, found) if found else tuple(ids)
+
+
+def without_images(row: dict[str, Any], images: dict[str, Image]) -> dict[str, Any]:
+    """Sets the images of a row of an episode or a decision apart, to `images` by name, and returns the row."""
+    for name in row.keys() & _WITH_IMAGES:
+        if row[name] is not None:
+            row[name], found = apart(row[name])
+            images |= found
+    return row
+
+
+def _whole(row: Mapping[str, Any], images: Mapping[str, Image]) -> dict[str, Any]:
+    return {**row, **{name: together(row[name], images) for name in row.keys() & _WITH_IMAGES if row[name]}}
+
+
 def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list[dict[str, Any]]) -> Episode:
     """The episode of a row and of the rows of its decisions.
 
     Raises:
         ValueError: a decision is missing, or a state cannot be read.
     """
+    given = [Image(one["bytes"]) for one in row.get("images") or ()]
+    images = {name_of(image): image for image in given}
+    row, rows = _whole(row, images), [_whole(one, images) for one in rows]
     rows.sort(key=lambda one: one["index"])
     if [one["index"] for one in rows] != list(range(row["turns"])):
         raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
@@ -138,7 +170,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
             Decision(
                 role=one["role"],
                 state=states[one["step"]],
-                context_ids=tuple(one["context_ids"]),
+                context_ids=_context(one["context_ids"], one.get("context_images")),
                 action_ids=tuple(one["action_ids"]),
                 logprobs=None if one["logprobs"] is None else tuple(one["logprobs"]),
                 action_text=one["text"] if broken is None else parse_json(broken, broken_text=True),
@@ -152,7 +184,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 extras={} if audit is None else {AUDIT: read(Audit, parse_json(audit, broken_text=True), "an audit")},
             )
         )
-    final = row["final_state"]
+    final, placed = row["final_state"], row.get("next_context_images")
     return Episode(
         decisions=tuple(decisions),
         outcome=row["outcome"],
@@ -164,7 +196,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
         prefix_length=row["inherited"],
         num_leaves=row["ways"],
         scored=row["scored"],
-        next_context=None if row["next_context"] is None else tuple(row["next_context"]),
+        next_context=None if (ids := row["next_context"]) is None else _context(ids, placed),
         final_state=None if final is None else state_of(final),
         extras={} if row["verified"] is None else {VERIFIED: row["verified"]},
     )

@@ -10,9 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack, overload
 
+from hf_credit.content import Image
 from hf_credit.files import OwnFolder, filled
 from hf_credit.hub import cards, safety, tables
-from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, trace
+from hf_credit.hub.episode_rows import (
+    Credits,
+    credits_of,
+    decision_rows,
+    episode_of,
+    episode_row,
+    trace,
+    without_images,
+)
 from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
@@ -94,7 +103,7 @@ def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = Fals
     files = {name: path for name, path in safety.files_of(folder).items() if name.endswith(".parquet")}
     files[tables.DESCRIPTION_FILE] = folder / tables.DESCRIPTION_FILE
     files["README.md"] = cards.episodes_card(repo, about).encode()
-    rows = list(tables.read_table(folder, "episodes", "train", tables.EPISODES))
+    rows = list(tables.read_table(folder, "episodes", "train", tables.features("episodes", bool(about.get("images")))))
     if len(rows) != about["rows"]["episodes"]:
         raise ValueError(
             f"{folder} must have {about['rows']['episodes']} episodes, by its description, got {len(rows)}; save them "
@@ -124,13 +133,18 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     rows: list[dict[str, Any]] = []
     decisions: list[dict[str, Any]] = []
     for place, (episode, start) in enumerate(zip(episodes.episodes, episodes.starts, strict=True)):
-        row = episode_row(place, episode, start, episodes.interaction, facts)
+        images: dict[str, Image] = {}
+        row = without_images(episode_row(place, episode, start, episodes.interaction, facts), images)
         rows.append(row)
-        decisions += decision_rows(row["id"], episode, episodes.interaction, episodes.credits, hashes)
+        made = decision_rows(row["id"], episode, episodes.interaction, episodes.credits, hashes)
+        decisions += (without_images(one, images) for one in made)
+        row["images"] = [{"bytes": image.encoded(), "path": name} for name, image in images.items()]
+    seen = sum(len(row["images"]) for row in rows)
+    facts |= {"images": seen} if seen else {}
     counts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "estimators": list(episodes.credits)}
     with filled(folder) as new:
-        tables.write_table(new, "episodes", "train", rows, tables.EPISODES)
-        tables.write_table(new, "decisions", "train", decisions, tables.DECISIONS)
+        tables.write_table(new, "episodes", "train", rows, tables.features("episodes", bool(seen)))
+        tables.write_table(new, "decisions", "train", decisions, tables.features("decisions", bool(seen)))
         tables.write_description(new, "episodes", {**facts, **hashes, **counts, "about": dict(episodes.about)})
 
 
@@ -172,10 +186,11 @@ def load_episode_folder(
     _refuse_other_hashes(about, _hashes(chat), repo)
     interaction = interaction or TaskSpec.untrusted(about.get("task")).build()
     decisions: dict[str, list[dict[str, Any]]] = {}
-    for row in tables.read_table(folder, "decisions", "train", tables.DECISIONS):
+    seen = bool(about.get("images"))
+    for row in tables.read_table(folder, "decisions", "train", tables.features("decisions", seen)):
         decisions.setdefault(row["episode_id"], []).append(row)
     episodes, starts = [], []
-    for row in tables.read_table(folder, "episodes", "train", tables.EPISODES):
+    for row in tables.read_table(folder, "episodes", "train", tables.features("episodes", seen)):
         episodes.append(episode_of(interaction, row, decisions.get(row["id"], [])))
         starts.append(RolloutRequest[Any](task=parse_json(row["task"], broken_text=True), seed=row["seed"]))
     counts = {"episodes": len(episodes), "decisions": sum(map(len, decisions.values()))}

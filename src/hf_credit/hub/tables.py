@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pyarrow.parquet as pq
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, Image, List, Value
 from datasets.features.features import FeatureType
 
 from hf_credit import parquet
@@ -26,6 +26,7 @@ DESCRIPTION_FILE = "hf_credit_dataset.json"
 FORMAT = 2
 _MOST_SHARDS = 50
 _ROWS_A_SHARD = 20_000
+_BYTES_A_SHARD = 2**29  # of images
 
 _Column = tuple[FeatureType, str]
 _STRING, _WHOLE, _NUMBER, _TOKENS = Value("string"), Value("int32"), Value("float64"), List(Value("int32"))
@@ -54,6 +55,8 @@ _EPISODES: Mapping[str, _Column] = {
     "ways": (_WHOLE, "number of leaves of the tree that it stands for: more than 1 if it ended before a fork"),
     "scored": (_WHOLE, "number of scores behind its outcome; 0 if it was not scored, and then `outcome` is NaN"),
     "next_context": (_TOKENS, "tokens of the next context, if the episode was truncated"),
+    "next_context_images": (_STRING, "the index of the first token of each image in it, and the image, as JSON"),
+    "images": (List(Image()), "images of the episode, each once; JSON has its `path` in the place of each"),
     "verified": (_NUMBER, "success according to an auditor, in [0, 1]; null without an auditor"),
     "final_state": (_STRING, "last state, as JSON"),
     "versions": (_STRING, "versions of the packages that played it, as JSON"),
@@ -68,6 +71,7 @@ _DECISIONS: Mapping[str, _Column] = {
     "state": (_STRING, "state before the decision, as JSON; a replay starts from it"),
     "context_key": (Value("int64"), "equal for equal `context_ids`"),
     "context_ids": (_TOKENS, "tokens of the context"),
+    "context_images": (_STRING, "the index of the first token of each image in it, and the image, as JSON"),
     "action_ids": (_TOKENS, "tokens of the reply, with its end of turn"),
     "logprobs": (List(_NUMBER), "log-probability of each token when it was sampled, in nats"),
     "text": (_STRING, "reply without special tokens"),
@@ -87,21 +91,27 @@ _DECISIONS: Mapping[str, _Column] = {
     "template": (_STRING, "SHA-256 of the chat template and its switches"),
 }
 
-EPISODES, DECISIONS = (
-    Features({name: kind for name, (kind, _) in columns.items()}) for columns in (_EPISODES, _DECISIONS)
-)
-"""The columns and types of the tables of episodes and decisions."""
+_TABLES = {"episodes": _EPISODES, "decisions": _DECISIONS}
+_OF_IMAGES = ("images", "next_context_images", "context_images")  # columns of tables with images alone
 
-MEANINGS = {
-    table: {name: meaning for name, (_, meaning) in columns.items()}
-    for table, columns in (("episodes", _EPISODES), ("decisions", _DECISIONS))
-}
-"""The meaning of each column, by table and name."""
+
+def features(table: str, images: bool = False) -> Features:
+    """Returns the columns and types of the table of `"episodes"` or `"decisions"`, with or without images."""
+    return Features({name: kind for name, (kind, _) in _TABLES[table].items() if images or name not in _OF_IMAGES})
+
+
+def meanings(images: bool = False) -> dict[str, dict[str, str]]:
+    """Returns the meaning of each column of these tables, by table and name."""
+    return {
+        table: {name: text for name, (_, text) in columns.items() if images or name not in _OF_IMAGES}
+        for table, columns in _TABLES.items()
+    }
 
 
 def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:
     """Writes rows as parquet files named by the Hub's convention: `<config>/<split>-00000-of-00001.parquet`."""
-    shards = min(_MOST_SHARDS, max(1, math.ceil(len(rows) / _ROWS_A_SHARD)))
+    size = sum(len(one["bytes"]) for row in rows for one in row.get("images") or ()) if "images" in features else 0
+    shards = min(_MOST_SHARDS, max(1, math.ceil(len(rows) / _ROWS_A_SHARD), math.ceil(size / _BYTES_A_SHARD)))
     for index in range(shards):
         part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
         columns = {name: [row[name] for row in part] for name in features}

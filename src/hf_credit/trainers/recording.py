@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.text import Text
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
+from hf_credit import pictures
 from hf_credit.collectors import RolloutBatch
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 16 * 2**20
 """The size of the file of episodes above which every second update is dropped, and half as many are recorded."""
 
+_IMAGE_BYTES = 16  # that count as one byte of text
 _PRINTED = 2  # episodes, unless `num_completions_to_print` says otherwise
 _MOST_OF_A_TEXT, _MOST_OF_AN_EPISODE = 2_000, 10_000  # printed characters
 
@@ -89,7 +91,8 @@ class EpisodeRecorder(EpisodeCallback):
 
     It records the first update and then every `logging_steps`-th: of each, the `episodes` task rows of the main
     process with the largest credit, and of each row the episode that has it. When the file exceeds `max_bytes`, every
-    second recorded update is dropped, and from then on updates are recorded half as often.
+    second recorded update is dropped, and from then on updates are recorded half as often. Images are files of their
+    own, each once, and count a sixteenth.
 
     Args:
         episodes: maximum number of episodes of an update; 0 records nothing.
@@ -120,6 +123,7 @@ class EpisodeRecorder(EpisodeCallback):
             self._write(kept)
         else:
             remove(self._path)
+            pictures.forget(self._path.parent)
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         method = getattr(trainer, "method", None)
@@ -155,8 +159,10 @@ class EpisodeRecorder(EpisodeCallback):
                 logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
         interaction = None if engine is None else engine.interaction
         found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, others, interaction)
-        append(self._path, "".join(f"{episode.shortened().to_json()}\n" for episode in found))
-        if self._path.stat().st_size > self.max_bytes:
+        folder = self._path.parent
+        append(self._path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
+        images = sum(path.stat().st_size for path in folder.glob("pictures/*.png"))
+        if self._path.stat().st_size + images / _IMAGE_BYTES > self.max_bytes:
             episodes = read_episodes(self._path.parent)
             kept = set(sorted({episode.update for episode in episodes})[::2])
             self._write([episode for episode in episodes if episode.update in kept])
@@ -169,7 +175,9 @@ class EpisodeRecorder(EpisodeCallback):
 
     def _write(self, episodes: Sequence[CreditedEpisode]) -> None:
         assert self._path is not None
-        write(self._path, "".join(f"{one.to_json()}\n" for one in episodes))
+        text = "".join(f"{one.to_json(self._path.parent)}\n" for one in episodes)
+        write(self._path, text)
+        pictures.forget(self._path.parent, but=text)
 
 
 class CompletionsTable(EpisodeCallback):

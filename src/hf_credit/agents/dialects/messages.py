@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from hf_credit.agents.calls import arguments_of
+from hf_credit.agents.calls import arguments_of, words_of
 from hf_credit.agents.dialects.base import TOO_LONG, Dialect, Event, in_json
 from hf_credit.agents.white_lists import (
     COMMON,
     FLAT_FORMAT,
+    IMAGES,
     MARKS,
     TOKENS,
     Needed,
@@ -20,14 +21,15 @@ from hf_credit.agents.white_lists import (
     each,
     text_parts,
 )
-from hf_credit.content import content_of, joined, text_of
+from hf_credit.content import joined, text_of
 
 _BLOCK = each(str, "type") | each(Any, MARKS)
 _BLOCKS = Types(
     text=_BLOCK | {"text": str},
+    image=_BLOCK | IMAGES["image"],
     thinking=_BLOCK | {"thinking": str},
     tool_use=_BLOCK | {"id": str, "name": Needed()} | {"input": Mapping[str, Any]},
-    tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": text_parts("text")},
+    tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": text_parts("text", image=IMAGES["image"])},
 )
 _TOOL = _BLOCK | each(str, "name description") | {"input_schema": Mapping[str, Any], "strict": Unheeded(bool)}
 _BILLING = re.compile(r"^\s*x-anthropic-billing-header:[^\n]*\n?", re.IGNORECASE)  # differs at each call
@@ -69,7 +71,7 @@ class Messages(Dialect):
                     function = {"name": block.get("name"), "arguments": block.get("input")}
                     calls.append({"id": block.get("id"), "function": function})
                 elif block.get("type") == "tool_result":
-                    said = content_of(block.get("content"))
+                    said, _ = words_of(block)
                     said = joined(("[Tool Error]", said), " ") if block.get("is_error") else said
                     messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": said})
                 else:

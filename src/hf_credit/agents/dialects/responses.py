@@ -11,6 +11,7 @@ from hf_credit.agents.white_lists import (
     COMMON,
     FLAT_FORMAT,
     FUNCTION,
+    IMAGES,
     REFUSAL,
     TOKENS,
     Needed,
@@ -21,7 +22,8 @@ from hf_credit.agents.white_lists import (
 )
 from hf_credit.content import text_of
 
-_ITEM, _SAID = each(str, "type id call_id status"), text_parts("input_text output_text text", refusal=REFUSAL)
+_ITEM, _SEEN = each(str, "type id call_id status"), {"input_image": IMAGES["input_image"]}
+_SAID = text_parts("input_text output_text text", refusal=REFUSAL, **_SEEN)
 _SUMMARY = {"summary": text_parts("summary_text")[1], "content": text_parts("reasoning_text")[1]}
 _ITEMS = Types(
     message=_ITEM | {"role": Needed(), "phase": Any, "content": _SAID},
