@@ -32,6 +32,7 @@ OPTIONS = {
         {"size": 6, "blanks": 5},
         {"size": 4, "notation": "named"},
         {"size": 4, "notation": "candidates"},
+        {"size": 4, "notation": "picture"},
     ],
     "tic_tac_toe": [{}],
 }

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_credit.environments import board_pictures
 from hf_credit.environments.sudoku import Sudoku, SudokuState, solution_of
 from hf_credit.environments.sudoku_grid import BOXES, digits_left
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
@@ -58,6 +59,18 @@ def test_the_observation_is_a_matrix_with_row_and_column_labels():
         "R8 . . . 4 1 9 . . 5\n"
         "R9 . . . . 8 . . 7 9"
     )
+
+
+def test_a_picture_shows_the_board_and_its_cells_are_filled_by_name():
+    pictured, named = (Sudoku(size=4, blanks=2, notation=notation) for notation in ("picture", "named"))
+    state = pictured.initial_state({"puzzle": TWO_BLANKS}, 7)
+    shown = [*map(int, "1234341221434"), frozenset({3}), 2, frozenset({1})]
+    assert pictured.observe(state) == (board_pictures.sudoku(tuple(shown), (2, 2)),)
+    assert pictured.legal_actions(state) == named.legal_actions(replace(state, notation="named"))
+    assert ORACLE.valid_actions(state) == {"d2=3", "d4=1"}
+    after = pictured.step(state, "d2=3")
+    assert after.observation == (board_pictures.sudoku((*shown[:13], 3, *shown[14:]), (2, 2)),)
+    assert "The picture shows what they hold" in pictured.instructions
 
 
 def test_the_instructions_name_the_box_and_the_format():
@@ -159,10 +172,10 @@ def test_the_smaller_sizes_have_their_own_default_blanks():
         ({"size": "9"}, "size must be one of 4, 6, 9, got '9'; use one of these."),
         ({"size": 4.0}, "size must be one of 4, 6, 9, got 4.0; use one of these."),
         ({"size": [9]}, r"size must be one of 4, 6, 9, got \[9\]; use one of these."),
-        ({"notation": "words"}, "notation must be one of grid, named, candidates, got 'words'; pick one."),
+        ({"notation": "words"}, "notation must be one of grid, named, candidates, picture, got 'words'; pick one."),
         (
             {"notation": ["named"]},
-            r"notation must be one of grid, named, candidates, got \['named'\]; did you mean 'named'\?",
+            r"notation must be one of grid, named, candidates, picture, got \['named'\]; did you mean 'named'\?",
         ),
         ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; correct it."),
         ({"blanks": True}, "blanks must be a whole number, got True; correct it."),

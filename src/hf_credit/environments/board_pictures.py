@@ -1,4 +1,4 @@
-"""Pictures of boards for models that see, drawn without a font: white digits on black cells between grey lines."""
+"""Pictures of Sudokus for models that see, drawn without a font: white digits on black cells between grey lines."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ _BITMAPS = (26227, 61247, 61216, 55711, 74616, 34757, 71222, 75757, 75716)  # of
 
 
 @functools.lru_cache(maxsize=16384)
-def digits(rows: tuple[str, ...], box: tuple[int, int]) -> Image:
-    """The picture of a board, `CELL` pixels a cell.
+def sudoku(cells: tuple[int | frozenset[int], ...], box: tuple[int, int]) -> Image:
+    """The picture of a Sudoku, `CELL` pixels a cell; boxes have brighter lines.
 
     Args:
-        rows: the digits of each row, `.` for an empty cell.
-        box: the height and width of a box in cells; boxes have brighter lines.
+        cells: row after row, the digit of a cell, or the digits that an empty cell may have. They are marks without
+            shape, in the order of a box: that of 1 in its upper left corner.
+        box: the height and width of a box in cells.
     """
-    height, width = len(rows), len(rows[0])
-    pixels = np.zeros((height, CELL, width, CELL), np.uint8)
+    size = box[0] * box[1]
+    pixels = np.zeros((size, CELL, size, CELL), np.uint8)
     pixels[:, 0] = pixels[:, :, :, 0] = 64
     pixels[:: box[0], 0] = pixels[:, :, :: box[1], 0] = 128
-    for row, of_row in enumerate(rows):
-        for column, digit in enumerate(of_row):
-            if digit != ".":
-                lit = [[int(line) >> shift & 1 for shift in (2, 1, 0)] for line in str(_BITMAPS[int(digit) - 1])]
-                pixels[row, 2:7, column, 3:6] = 255 * np.array(lit)
-    image = needed("images need", "PIL.Image", "vision").fromarray(pixels.reshape(height * CELL, width * CELL))
+    for place, cell in enumerate(cells):
+        inside = pixels[place // size, :, place % size]
+        if isinstance(cell, int):
+            lines = str(_BITMAPS[cell - 1])
+            inside[2:7, 3:6] = [[255 * (int(line) >> shift & 1) for shift in (2, 1, 0)] for line in lines]
+        else:
+            for digit in cell:
+                row, column = divmod(digit - 1, box[1])
+                inside[1 + 2 * row : 3 + 2 * row, 1 + 2 * column : 3 + 2 * column] = 255
+    image = needed("images need", "PIL.Image", "vision").fromarray(pixels.reshape(size * CELL, size * CELL))
     return Image.of(image)

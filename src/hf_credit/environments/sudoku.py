@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from hf_credit.content import Content
+from hf_credit.environments import board_pictures
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
-from hf_credit.environments.board_pictures import digits
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.sudoku_grid import BOXES, digits_left, known_puzzle, random_puzzle, solve
 from hf_credit.validators import one_of, whole_number
 
 Notation = Literal["grid", "named", "candidates", "picture"]
 """The notation of positions and actions: a matrix of digits, the name and content of each cell, this with the digits
-that are left for each empty cell, or a picture with the named cells as actions."""
+that are left for each empty cell, or a picture of the same with the named cells as actions."""
 
 _DEFAULT_BLANKS = {4: 8, 6: 18, 9: 40}
 _ROWS = "abcdefghi"
@@ -39,7 +39,11 @@ _NOTATIONS = {
         f"{_CELLS}behind '?' stand the digits that its row, column and box leave an empty cell.",
         _FILL_NAMED,
     ),
-    "picture": (f"{_CALLED}; the picture shows what they hold.", _FILL_NAMED),
+    "picture": (
+        f"{_CALLED}. The picture shows what they hold; marks in an empty cell are the digits that its row, column and "
+        "box leave, each where it stands in a box of 1, 2, ... in order.",
+        _FILL_NAMED,
+    ),
 }
 
 
@@ -79,8 +83,8 @@ class Sudoku(Environment[SudokuState]):
             `"named"` shows each cell as its name and content, such as `b3=.`, and an action is the filled cell,
             `b3=1`; a small model learns this far sooner, as it finds cells by name instead of counting.
             `"candidates"` also shows the digits that its row, column and box leave an empty cell, such as `b3?14`, or
-            `b3?` if a wrong digit has left none. `"picture"` shows a picture, drawn by
-            `hf_credit.environments.board_pictures`, for models that see; an action is the filled cell.
+            `b3?` if a wrong digit has left none. `"picture"` shows the same as a picture of
+            `hf_credit.environments.board_pictures`, for models that see.
 
     Raises:
         ValueError: an option is not possible; for `blanks`, if a bounded search finds no such puzzle.
@@ -146,7 +150,9 @@ class Sudoku(Environment[SudokuState]):
         size = state.size
         rows = [state.cells[start : start + size] for start in range(0, size * size, size)]
         if state.notation == "picture":
-            return (digits(tuple(rows), BOXES[size]),)
+            left = map(frozenset, digits_left(_cells(state.cells), size))
+            shown = (one if digit == "." else int(digit) for digit, one in zip(state.cells, left, strict=True))
+            return (board_pictures.sudoku(tuple(shown), BOXES[size]),)
         if state.notation != "grid":
             contents = _contents(state)
             named = [f"{name}{content}" for name, content in zip(_names(size), contents, strict=True)]
