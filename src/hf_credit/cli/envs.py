@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hf_credit.cli.options import EnvironmentOptions, parse_options
+from hf_credit.content import in_words
 
 
 def envs(
@@ -68,13 +69,15 @@ def _first_prompts(name: str, options: dict[str, Any], model: str | None) -> str
     shown = []
     for request in interaction.pending(interaction.start(row, row.get("seed", 0))):
         if model is None:
-            shown += [f"--- {request.role} reads, as {one['role']}\n{one['content']}" for one in request.messages]
+            shown += [
+                f"--- {request.role} reads, as {one['role']}\n{in_words(one['content'])}" for one in request.messages
+            ]
             shown += [f"--- {request.role} may call\n{json.dumps(tool)}" for tool in request.tools]
         else:
-            from hf_credit.loading import load_tokenizer
+            from hf_credit.loading import load_processing_class
             from hf_credit.rollouts import Chat
 
-            chat = Chat(load_tokenizer(model))
+            chat = Chat(load_processing_class(model))
             ids = chat.context(request.messages, tools=request.tools)
             shown.append(f"--- {request.role} reads {len(ids)} tokens\n{chat.tokenizer.decode(list(ids))}")
     return written_out("\n".join(shown))

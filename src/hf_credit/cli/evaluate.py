@@ -100,10 +100,10 @@ def _saving(
         raise ValueError(f"--save-episodes must be a new or empty folder, got {str(folder)!r}; name another folder.")
 
     def save(starts: Sequence[RolloutRequest[Any]], episodes: Sequence[Episode]) -> None:
-        from hf_credit.loading import load_tokenizer
+        from hf_credit.loading import load_processing_class
         from hf_credit.rollouts import Chat
 
-        chat = Chat(load_tokenizer(model, trust_remote_code), spec.chat_template_kwargs)
+        chat = Chat(load_processing_class(model, trust_remote_code), spec.chat_template_kwargs)
         policy = Path(model).resolve().name if Path(model).is_dir() else model
         played = EpisodeSet(episodes=tuple(episodes), interaction=spec.build(), starts=tuple(starts), policy=policy)
         save_episodes(folder, played, chat=chat)

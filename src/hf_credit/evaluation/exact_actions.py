@@ -212,7 +212,7 @@ def model_policy(
         }
         begun = [context if chat.opened(context) else () for context, _ in missing]
         asked = [(context, encode(action, own)) for (context, action), own in zip(missing, begun, strict=True)]
-        logprobs = reply_logprobs(model, asked, temperature)
+        logprobs = reply_logprobs(model, asked, temperature, chat.media)
         for ((_, action), shares), own in zip(missing.items(), logprobs, strict=True):
             shares[action] = math.exp(sum(own))
         return list(found)

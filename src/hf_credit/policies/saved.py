@@ -12,6 +12,7 @@ from hf_credit.redaction import public
 from hf_credit.registry import name_and_options, refuse_options
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import ReadsTokens, TrainedRoles
+from hf_credit.rollouts.media import media_of
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
@@ -25,7 +26,7 @@ def load_sampler(
     base: str | None = None,
     logprobs: bool = False,
 ) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
-    """Loads a model, its tokenizer, and its sampler, or the sampler of each role if roles have adapters.
+    """Loads a model, its tokenizer or processor, and its sampler, or the sampler of each role if roles have adapters.
 
     Args:
         model: as in `load_policy`, or the folder of a run with `role_adapters`.
@@ -44,10 +45,10 @@ def load_sampler(
         network, generate = load_role_policies(model, base, device, trust_remote_code, **parameters)
         return network, load_tokenizer(model, trust_remote_code), generate
     whole = base if base is not None and Path(model, ADAPTER_CONFIG).is_file() else model
-    network, tokenizer = load_policy(whole, device, trust_remote_code)
+    network, processing_class = load_policy(whole, device, trust_remote_code)
     if whole != model:
         network = load_adapter(network, model).merge_and_unload()
-    return network, tokenizer, sampler(network, tokenizer, **parameters)
+    return network, processing_class, sampler(network, processing_class, **parameters)
 
 
 def load_role_models(
@@ -76,13 +77,13 @@ def load_role_models(
     for role, given in models.items():
         name, own = name_and_options(f"the model of {role!r}", given)
         refuse_options("role model", Sampling, name, own)
-        network, its_tokenizer = load_policy(name, device, trust_remote_code)
-        if its_tokenizer.get_vocab() != tokenizer.get_vocab():
+        network, its_own = load_policy(name, device, trust_remote_code)
+        if media_of(its_own).tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(
                 f"a model that replies for {role!r} must have the policy's vocabulary, got {name!r} with another; "
                 "choose a model of the policy's family."
             )
-        found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
+        found[role] = sampler(network, its_own, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
     return found
 
 
@@ -121,10 +122,11 @@ class SavedPolicy:
         require_untrained(interaction, self._role_models)
         self._logprobs = ReadsTokens(interaction).reads_tokens  # which programs may ask for
         loaded = load_sampler(model, spec.sampling, device, trust_remote_code, base, self._logprobs)
-        self.network, self.tokenizer, self.generate = loaded
+        self.network, self._processing_class, self.generate = loaded
+        self.tokenizer = media_of(self._processing_class).tokenizer
         own = self._role_models, interaction, self.tokenizer, most, device, trust_remote_code
         self._others = load_role_models(*own)
-        self.chat = Chat(self.tokenizer, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
+        self.chat = Chat(self._processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.max_context_tokens = max_context_tokens(self.network, most)
 
     def samplers(self, greedy: bool = False) -> GenerateFn | Mapping[str, GenerateFn]:
@@ -137,7 +139,7 @@ class SavedPolicy:
 
                 own = role_samplers(self.network, own, self.tokenizer, **settings)
             else:
-                own = sampler(self.network, self.tokenizer, **settings)
+                own = sampler(self.network, self._processing_class, **settings)
         if not self._others:
             return own
         return {**(own if isinstance(own, Mapping) else dict.fromkeys(self.interaction.roles, own)), **self._others}
@@ -155,7 +157,7 @@ class SavedPolicy:
     def logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision, in nats, as `reply_logprobs`."""
         asked = [(one.context_ids, one.action_ids) for one in decisions]
-        return reply_logprobs(self.network, asked, self.spec.sampling.temperature)
+        return reply_logprobs(self.network, asked, self.spec.sampling.temperature, self.chat.media)
 
     def about(self) -> dict[str, Any]:
         """Returns plain values for results: the model, its setup, and the models of untrained roles, `None` for the
