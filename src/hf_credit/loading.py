@@ -60,7 +60,7 @@ def require_model(model: str | Path, revision: str | None = None) -> None:
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Loads a causal language model and its tokenizer.
+    """Loads a causal language model and its tokenizer, or its processor if it sees.
 
     Args:
         model: a folder, with an adapter or a whole model, or an id on the Hub.
@@ -73,7 +73,7 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     device = device_of(device)
     require_model(model)
     try:
-        tokenizer = load_tokenizer(model, trust_remote_code)
+        tokenizer = load_processing_class(model, trust_remote_code)
         network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
     except IncompleteModelError:
         raise
