@@ -60,7 +60,7 @@ def require_model(model: str | Path, revision: str | None = None) -> None:
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Loads a causal language model and its tokenizer, or the processor of one that sees.
+    """Loads a causal language model and its tokenizer, or its processor if it sees.
 
     Args:
         model: a folder, with an adapter or a whole model, or an id on the Hub.
@@ -73,7 +73,7 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     device = device_of(device)
     require_model(model)
     try:
-        processing_class = load_processing_class(model, trust_remote_code)
+        tokenizer = load_processing_class(model, trust_remote_code)
         network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
     except IncompleteModelError:
         raise
@@ -82,7 +82,7 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
             f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({first_line(error)}); "
             "correct the name, or save the policy again."
         ) from error
-    return network.to(device), processing_class
+    return network.to(device), tokenizer
 
 
 def load_tokenizer(

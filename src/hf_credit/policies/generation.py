@@ -29,7 +29,7 @@ from hf_credit.rollouts.reply_ends import end_tokens
 
 def sampler(
     model: PreTrainedModel,
-    processing_class: PreTrainedTokenizerBase | ProcessorMixin,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin,
     *,
     logprobs: bool = False,
     **sampling: Any,
@@ -38,21 +38,21 @@ def sampler(
 
     Args:
         model: a causal language model, used in evaluation mode.
-        processing_class: the tokenizer, for the padding and end-of-text tokens, or the processor of a model that sees.
+        tokenizer: for the padding and end-of-text tokens; a processor for contexts that have more than text.
         logprobs: whether replies have the log-probabilities that they were sampled with.
         **sampling: the parameters of a `hf_credit.tasks.Sampling`.
 
     Raises:
         ValueError: a sampling parameter is out of range.
     """
-    one, media = Sampling(**sampling), media_of(processing_class)
-    tokenizer = media.tokenizer
+    one, media = Sampling(**sampling), media_of(tokenizer)
     draw = {"do_sample": True, "temperature": one.temperature, "top_p": one.top_p, "top_k": one.top_k}
     config = GenerationConfig(
         max_new_tokens=one.max_new_tokens,
         repetition_penalty=one.repetition_penalty,
         eos_token_id=end_tokens(model, tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=media.tokenizer.pad_token_id,
+        suppress_tokens=media.unsampled or None,
         disable_compile=True,
         **({**draw, "min_p": one.min_p or None} if one.temperature > 0 else {"do_sample": False}),
     )
@@ -70,7 +70,7 @@ class PrefixSampler:
         policy: the model; or, in training, a context that returns it ready to generate, entered for each call.
         config: generation settings with end and padding tokens, for which `can_continue` holds.
         logprobs: as in `sampler`.
-        media: of a model that sees, which reads every context from its start.
+        media: what contexts have besides text, which are then read from their start; text alone if `None`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PrefixSampler:
         logprobs: bool = False,
         media: Media | None = None,
     ) -> None:
-        self.policy, self.config, self.logprobs, self.media = policy, config, logprobs, media
+        self.policy, self.config, self.logprobs, self.media = policy, config, logprobs, media or Media(None)
         self.cache: PrefixCache | None = None
 
     def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
@@ -117,25 +117,18 @@ class PrefixSampler:
                 config, processors = seeded(config, seeds, model.device)
             if self.logprobs:
                 processors.insert(0, kept)
-            inputs = self._inputs(model, self.cache, contexts, adapters)
+            if others := self.media.of_rows((context, ()) for context in contexts):
+                inputs = self.cache.padded(contexts)
+                inputs |= self.media.inputs(model, inputs["input_ids"], others["media"], positions=False)
+            else:
+                inputs = self.cache.inputs(contexts, adapters)
             output = model.generate(**inputs, generation_config=config, logits_processor=processors)
             width, ends = inputs["input_ids"].shape[1], config.eos_token_id
             among = set(ends if isinstance(ends, list) else [ends])
             replies = [_until_end(reply, among) for reply in output.sequences[:, width:].tolist()]
-            self.cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
+            if not others:
+                self.cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
         return generations(replies, kept.of(output.sequences) if self.logprobs else None)
-
-    def _inputs(
-        self, model: Any, cache: PrefixCache, contexts: Sequence[Context], adapters: Sequence[str] | None
-    ) -> dict[str, Any]:
-        others = {} if self.media is None else self.media.generation_inputs(model, contexts)
-        cache.reads_in_parts = cache.reads_in_parts and not others
-        inputs = cache.inputs(contexts, adapters)
-        width = inputs["input_ids"].shape[1]
-        for name, values in others.items():  # lists have a value for each token
-            padded = [[0] * (width - len(row)) + row for row in values] if isinstance(values, list) else values
-            inputs[name] = torch.as_tensor(padded, device=model.device)
-        return inputs
 
     @contextmanager
     def forgotten(self) -> Iterator[None]:
@@ -239,7 +232,7 @@ _TOKENS_AT_ONCE = 2**16
 @torch.inference_mode()
 def reply_logprobs(
     model: PreTrainedModel,
-    pairs: Sequence[tuple[Context, Context]],
+    pairs: Sequence[tuple[Context, Sequence[int]]],
     temperature: float = 1.0,
     media: Media | None = None,
 ) -> list[tuple[float, ...]]:
@@ -249,7 +242,7 @@ def reply_logprobs(
         model: a causal language model, used in evaluation mode.
         pairs: a context x of at least one token, and a reply y to it, in tokens.
         temperature: divides the logits, above 0.
-        media: of a model that sees.
+        media: as in `PrefixSampler`.
     """
     found: list[tuple[float, ...]] = [()] * len(pairs)
     at_once = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
@@ -263,7 +256,8 @@ def reply_logprobs(
         for row, (context, reply) in enumerate(batch):
             ids[row, : len(context) + len(reply)] = torch.tensor([*context, *reply])
         ids = ids.to(model.device)
-        others = {} if media is None else media.inputs(model, ids, media.of_rows(batch).get("media"))
+        own = (media or Media(None)).of_rows((context, ()) for context, _ in batch)
+        others = media.inputs(model, ids, own["media"]) if media and own else {}
         with evaluating(model):
             logits = cast(Any, model)(input_ids=ids, use_cache=False, **others).logits
         lengths = [len(reply) for _, reply in batch]

@@ -122,11 +122,11 @@ class SavedPolicy:
         require_untrained(interaction, self._role_models)
         self._logprobs = ReadsTokens(interaction).reads_tokens  # which programs may ask for
         loaded = load_sampler(model, spec.sampling, device, trust_remote_code, base, self._logprobs)
-        self.network, self._processing_class, self.generate = loaded
-        self.tokenizer = media_of(self._processing_class).tokenizer
+        self.network, processing_class, self.generate = loaded
+        self.tokenizer = media_of(processing_class).tokenizer
         own = self._role_models, interaction, self.tokenizer, most, device, trust_remote_code
         self._others = load_role_models(*own)
-        self.chat = Chat(self._processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
+        self.chat = Chat(processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.max_context_tokens = max_context_tokens(self.network, most)
 
     def samplers(self, greedy: bool = False) -> GenerateFn | Mapping[str, GenerateFn]:
@@ -139,7 +139,7 @@ class SavedPolicy:
 
                 own = role_samplers(self.network, own, self.tokenizer, **settings)
             else:
-                own = sampler(self.network, self._processing_class, **settings)
+                own = sampler(self.network, self.chat.media.processing_class, **settings)
         if not self._others:
             return own
         return {**(own if isinstance(own, Mapping) else dict.fromkeys(self.interaction.roles, own)), **self._others}

@@ -24,10 +24,15 @@ _MOST_SIZES = 1024  # of images, whose tokens are kept
 
 
 class Media:
-    """What a model of text reads: it refuses other parts."""
+    """What a model of text reads: it refuses other parts.
+
+    Attributes:
+        unsampled: the tokens that no reply may have.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.processing_class = self.tokenizer = tokenizer
+        self.unsampled: list[int] = []
 
     def plain(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Returns messages with contents of which the text can be read.
@@ -63,13 +68,16 @@ class Media:
         """Returns what a batch of rows, each a prompt and a completion, has besides tensors: plain values by row."""
         return {}
 
-    def inputs(self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None) -> dict[str, Any]:
+    def inputs(
+        self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None, positions: bool = True
+    ) -> dict[str, Any]:
         """Returns what a model reads of rows besides their tokens and masks.
 
         Args:
             model: the model itself.
             ids: the tokens of the rows, a tensor of shape (rows, columns).
             media: those of the rows, from `of_rows`.
+            positions: whether to leave positions to a model that computes them from these inputs.
         """
         return {}
 
@@ -149,8 +157,8 @@ class Pictures(Media):
         self.tokenizer = processor.tokenizer
         if getattr(processor, "chat_template", None):
             self.tokenizer.chat_template = processor.chat_template
-        ids = getattr(processor, "image_token_ids", None) or [processor.image_token_id]
-        self._image_ids = frozenset(ids)
+        self.unsampled = list(getattr(processor, "image_token_ids", None) or [processor.image_token_id])
+        self._image_ids = frozenset(self.unsampled)
         self._placeholder = str(processor.image_token)
         self._written = functools.lru_cache(_MOST_SIZES)(self._new_written)
 
@@ -195,11 +203,13 @@ class Pictures(Media):
         media = [[image.png for part in row for image in images_of(part)] for row in rows]
         return {"media": media} if any(media) else {}
 
-    def inputs(self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None) -> dict[str, Any]:
+    def inputs(
+        self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None, positions: bool = True
+    ) -> dict[str, Any]:
         images = [Image(png) for row in media or () for png in row]
         is_image = sum(ids == token for token in self._image_ids)
         found = self._inputs(model, images, int(is_image.sum()), is_image)
-        own_positions = found and hasattr(_inner(model).base_model, "get_rope_index")
+        own_positions = positions and found and hasattr(_inner(model).base_model, "get_rope_index")
         return {**found, "position_ids": None} if own_positions else found
 
     def generation_inputs(self, model: Any, contexts: Sequence[Context]) -> dict[str, Any]:
