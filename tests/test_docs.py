@@ -84,6 +84,12 @@ SMALLER = {
         "_update=32": "_update=4",
         "batch_size=32": "batch_size=4",
     },
+    "docs/how-to-vision.md": {
+        "1500": "32",
+        "max_steps=64": "max_steps=1",
+        "_generation=8": "_generation=1",
+        "256": "4",
+    },
     "docs/how-to-hackable-checks.md": {"10_300": "10_060"},
     "docs/tutorials/own-method.ipynb": {
         "updates=30": "updates=8",

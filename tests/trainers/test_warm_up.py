@@ -11,7 +11,8 @@ from trl import SFTConfig
 
 from hf_credit import make
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer, tokenizer_of
+from hf_credit.policies.micro_vision import build_vision_model, processor_of
 from hf_credit.policies.scripted import Demonstration, demonstrations, supervised_rows, walk
 from hf_credit.rollouts import Chat, Decision, Ending, EnvironmentInteraction, Episode, RolloutRequest
 from hf_credit.rollouts.scripts import OraclePlayer
@@ -64,12 +65,14 @@ def losses(trainer):
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def expected_loss(model, found):
+def expected_loss(model, found, media=None):
     """Mean cross entropy of the labels or their shares, row by row and without padding."""
     values = []
     for row in (row for each in found for row in supervised_rows(each)):
+        ids = torch.tensor([row["input_ids"]])
         with torch.no_grad():
-            logprobs = model(torch.tensor([row["input_ids"]])).logits[0].log_softmax(-1)
+            others = {} if media is None else media.inputs(model, ids, [row["media"]])
+            logprobs = model(ids, **others).logits[0].log_softmax(-1)
         at = 0
         for place in (place for place, label in enumerate(row["labels"]) if label != -100):
             count = row["counts"].pop(0) if "counts" in row else 1
@@ -95,6 +98,22 @@ def test_the_loss_is_the_mean_over_the_tokens_of_replies(tokenizer, tmp_path, hi
     accumulating = trainer_of(build_model(tokenizer, SMALL), tokenizer, found, tmp_path, batch_rows=2)
     accumulating.args.gradient_accumulation_steps = 12
     assert losses(accumulating)[0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("history", ["current", "append"])
+def test_the_loss_with_images_is_that_of_each_row_with_its_own(tmp_path, history, shared):
+    interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=3, notation="picture"), history=history)
+    processor = processor_of(tokenizer_of(interaction.texts(2), images=True), 32)
+    model, chat = build_vision_model(processor, SMALL), Chat(processor)
+    starts = [RolloutRequest(task=dict(row)) for row in interaction.tasks("train", 3)]
+    player = interaction.scripted_player(0.7)
+    walks = [(start, walk(interaction, player, start)) for start in starts]
+    found = list(demonstrations(interaction, chat, player, walks))
+    assert [len(row["media"]) for row in supervised_rows(found[0])] == ([1, 1, 1] if history == "current" else [3])
+    found = found if shared else without_shares(found)
+    expected = expected_loss(model, found, chat.media)
+    assert losses(trainer_of(model, processor, found, tmp_path, batch_rows=9))[0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_what_rows_begin_with_is_read_once(tokenizer, tmp_path):
