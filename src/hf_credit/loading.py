@@ -108,8 +108,7 @@ def load_processing_class(name: str | Path, trust_remote_code: bool = False, rev
     from transformers import AutoConfig, AutoProcessor
 
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
-    sees = hasattr(AutoConfig.from_pretrained(name, **known), "vision_config") and find_spec("PIL") is not None
-    if not sees:
+    if not hasattr(AutoConfig.from_pretrained(name, **known), "vision_config") or find_spec("PIL") is None:
         return load_tokenizer(name, trust_remote_code, revision)
     return AutoProcessor.from_pretrained(name, padding_side="left", **known)
 

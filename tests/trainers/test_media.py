@@ -23,6 +23,7 @@ from hf_credit.policies.generation import reply_logprobs, sampler
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Request, Row
 from hf_credit.rollouts.batches import map_micro_batches, pad_rows
 from hf_credit.rollouts.conversations import Conversation
+from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.rollouts.media import images_of
 from hf_credit.trainers.scores import log_probs, separate
 
@@ -239,3 +240,12 @@ def test_a_sampler_and_the_scores_of_its_replies_read_images() -> None:
         for scored in (reply_logprobs(model, pairs, media=media), alone):
             for values, reply in zip(scored, replies, strict=True):
                 assert values == pytest.approx(reply.logprobs, abs=0.02)  # the sampler leaves tokens of images out
+
+
+def test_a_method_with_a_critic_refuses_images_before_it_trains(tmp_path: Path, caplog: Any) -> None:
+    processor = processor_of("gemma3")
+    model, args = model_of("gemma3", processor.tokenizer), CreditConfig(str(tmp_path), **ON_A_PROCESSOR, max_steps=1)
+    interaction = EnvironmentInteraction(Pictured(), instructions=False, max_turns=2)
+    with pytest.raises(DryRunError, match=r"a message must be text or parts of text, got '\[image "):
+        CreditTrainer(model, interaction, args, method="ppo", processing_class=processor)
+    assert "a critic reads text alone here, so that a message with an image ends its episode" in caplog.text

@@ -119,7 +119,8 @@ class PrefixSampler:
                 processors.insert(0, kept)
             if others := self.media.of_rows((context, ()) for context in contexts):
                 inputs = self.cache.padded(contexts)
-                inputs |= self.media.inputs(model, inputs["input_ids"], others["media"], positions=False)
+                others = self.media.inputs(model, inputs["input_ids"], others["media"])
+                inputs |= {name: value for name, value in others.items() if value is not None}
             else:
                 inputs = self.cache.inputs(contexts, adapters)
             output = model.generate(**inputs, generation_config=config, logits_processor=processors)

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
-from hf_credit.content import Content, Image, Text, content_of, text_of
+from hf_credit.content import Image, Text, content_of, text_of
 from hf_credit.optional_packages import needed
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message
@@ -40,9 +40,14 @@ class Media:
         Raises:
             ValueError: a part is not one that the model reads.
         """
-        if all(isinstance(message.get("content"), str) for message in messages):
+        if all(isinstance(one.get("content"), str) for one in messages):
             return messages
-        return [{**message, "content": text_of(message.get("content"))} for message in messages]
+        readers = {"assistant": text_of}  # whose calls and thoughts are read from its text
+        return [{**one, "content": readers.get(one["role"], self.read)(one.get("content"))} for one in messages]
+
+    def read(self, content: Any) -> str | list[dict[str, Any]]:
+        """Returns what a message says in the form of chat templates: text, or parts if one is no text."""
+        return text_of(content)
 
     def shown(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Returns plain messages in the form that the chat template expects."""
@@ -68,16 +73,13 @@ class Media:
         """Returns what a batch of rows, each a prompt and a completion, has besides tensors: plain values by row."""
         return {}
 
-    def inputs(
-        self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None, positions: bool = True
-    ) -> dict[str, Any]:
-        """Returns what a model reads of rows besides their tokens and masks.
+    def inputs(self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None) -> dict[str, Any]:
+        """Returns what a model reads of rows besides their tokens and masks, and `None` for positions of its own.
 
         Args:
             model: the model itself.
             ids: the tokens of the rows, a tensor of shape (rows, columns).
             media: those of the rows, from `of_rows`.
-            positions: whether to leave positions to a model that computes them from these inputs.
         """
         return {}
 
@@ -134,7 +136,7 @@ class VisualContext(tuple[int, ...]):
 
 def images_of(context: Context) -> list[Image]:
     """Returns the images among the tokens of a context, in order."""
-    return [image for _, image in getattr(context, "images", ())]
+    return [image for _, image in _moved(context, 0)]
 
 
 def _moved(context: Context, by: int) -> list[tuple[int, Image]]:
@@ -162,13 +164,14 @@ class Pictures(Media):
         self._placeholder = str(processor.image_token)
         self._written = functools.lru_cache(_MOST_SIZES)(self._new_written)
 
-    def plain(self, messages: Sequence[Message]) -> Sequence[Message]:
-        if all(isinstance(message.get("content"), str) for message in messages):
-            return messages
-        readers = {"assistant": text_of}  # whose calls and thoughts are read from its text
-        return [
-            {**one, "content": _plain(readers.get(one["role"], content_of)(one.get("content")))} for one in messages
-        ]
+    def read(self, content: Any) -> str | list[dict[str, Any]]:
+        if isinstance(content := content_of(content), str):
+            return content
+        found: list[dict[str, Any]] = []
+        for kind, group in itertools.groupby(content, type):  # neighbouring texts are one
+            parts = list(group)
+            found += [_text(text_of(parts))] if kind is Text else ({"type": "image", "image": one} for one in parts)
+        return found
 
     def shown(self, messages: Sequence[Message]) -> Sequence[Message]:
         return [
@@ -196,21 +199,19 @@ class Pictures(Media):
 
     def skeleton(self, render: Callable[[Sequence[Message]], str]) -> str:
         image = Image.of(needed("images need", "PIL.Image", "vision").new("RGB", (64, 48)))
-        message = {"role": "user", "content": _plain((Text("?"), image, Text("?")))}
+        message = {"role": "user", "content": self.read(["?", image, "?"])}
         return self.rendered(render([message]), [message])
 
     def of_rows(self, rows: Iterable[tuple[Context, Context]]) -> dict[str, Any]:
         media = [[image.png for part in row for image in images_of(part)] for row in rows]
         return {"media": media} if any(media) else {}
 
-    def inputs(
-        self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None, positions: bool = True
-    ) -> dict[str, Any]:
+    def inputs(self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None) -> dict[str, Any]:
         images = [Image(png) for row in media or () for png in row]
         is_image = sum(ids == token for token in self._image_ids)
         found = self._inputs(model, images, int(is_image.sum()), is_image)
-        own_positions = positions and found and hasattr(_inner(model).base_model, "get_rope_index")
-        return {**found, "position_ids": None} if own_positions else found
+        own_positions = any(hasattr(one, "get_rope_index") for one in model.modules()) if found else False
+        return found | {"position_ids": None} if own_positions else found
 
     def generation_inputs(self, model: Any, contexts: Sequence[Context]) -> dict[str, Any]:
         images = [image for context in contexts for image in images_of(context)]
@@ -233,7 +234,8 @@ class Pictures(Media):
             return {}
         text = self._placeholder * len(images)
         made = self.processing_class(images=[image.pil() for image in images], text=[text], return_tensors="pt")
-        known = inspect.signature(type(_inner(model)).forward).parameters.keys()
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        known = inspect.signature(type(inner).forward).parameters.keys()
         pixels = {name: made[name].to(model.device) for name in known & made.keys() - _OF_TOKENS}
         return {**pixels, **dict.fromkeys(known & _TYPES, types)}
 
@@ -249,21 +251,6 @@ class Pictures(Media):
                 f"of {type(self.processing_class).__name__}; use a model of another family."
             )
         return text, sum(token in self._image_ids for token in ids)
-
-
-def _inner(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _plain(content: Content) -> str | list[dict[str, Any]]:
-    """The parts of a message for a template: neighbouring texts as one, with line breaks in between."""
-    if isinstance(content, str):
-        return content
-    found: list[dict[str, Any]] = []
-    for kind, group in itertools.groupby(content, type):
-        parts = list(group)
-        found += [_text(text_of(parts))] if kind is Text else ({"type": "image", "image": part} for part in parts)
-    return found
 
 
 def _text(text: str) -> dict[str, Any]:
