@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -40,18 +41,24 @@ def tokenizer_of(family: str) -> Any:
     merges = [("\n", "\n"), ("\n\n", "\n")]
     model = Tokenizer(models.BPE({token: index for index, token in enumerate(vocabulary)}, merges))
     model.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=model,
         pad_token="<pad>",
-        eos_token="<eos>",
+        eos_token=next(one for one in ("<|im_end|>", "<end_of_utterance>", "<eos>") if one in vocabulary),
         bos_token="<bos>",
-        additional_special_tokens=[one for one in special if one not in named.values()],
         extra_special_tokens=named,
         chat_template=template,
         clean_up_tokenization_spaces=False,
         padding_side="left",
         name_or_path=family,
     )
+    tokenizer.add_tokens(special, special_tokens=True)
+    return tokenizer
+
+
+def _without_videos(kind: Any) -> Any:
+    """The class of a processor, whose processor of videos would need torchvision."""
+    return type(kind.__name__, (kind,), {"check_argument_for_proper_class": lambda self, name, given: type(given)})
 
 
 def processor_of(family: str) -> Any:
@@ -61,13 +68,17 @@ def processor_of(family: str) -> Any:
     if family in ("idefics3", "smolvlm"):
         from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
         from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+        from transformers.models.smolvlm import processing_smolvlm
         from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
-        from transformers.models.smolvlm.processing_smolvlm import SmolVLMProcessor
 
+        processing_smolvlm.num2words = processing_smolvlm.num2words or str  # which reads numbers of videos
         sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}}
         if family == "idefics3":
             return Idefics3Processor(Idefics3ImageProcessorPil(**sizes), tokenizer, image_seq_len=4, **template)
-        return SmolVLMProcessor(SmolVLMImageProcessorPil(**sizes), tokenizer, None, image_seq_len=4, **template)
+        kind = _without_videos(processing_smolvlm.SmolVLMProcessor)
+        processor = kind(SmolVLMImageProcessorPil(**sizes), tokenizer, None, image_seq_len=4, **template)
+        processor.video_processor = SimpleNamespace(num_frames=1, fps=1)
+        return processor
     if family == "llava_next":
         from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
         from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
@@ -86,9 +97,7 @@ def processor_of(family: str) -> Any:
 
         pixels = {"shortest_edge": 8 * 8, "longest_edge": 32 * 32}
         own = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, temporal_patch_size=2, size=pixels)
-        kind: Any = Qwen2_5_VLProcessor if family == "qwen2_5_vl" else Qwen3VLProcessor
-        # That of videos needs torchvision.
-        kind = type(kind.__name__, (kind,), {"check_argument_for_proper_class": lambda self, name, given: type(given)})
+        kind = _without_videos(Qwen2_5_VLProcessor if family == "qwen2_5_vl" else Qwen3VLProcessor)
         return kind(own, tokenizer, None, **template)
     assert family == "gemma3"
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil

@@ -1,0 +1,222 @@
+"""Rows with images: batched as alone, and as TRL reads them; the policy learns from them."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from small_runs import ON_A_PROCESSOR, SAMPLED
+from transformers.utils import get_json_schema
+from trl import GRPOConfig, GRPOTrainer
+from vision import FAMILIES, model_of, picture, processor_of
+
+from hf_credit import CreditConfig, CreditTrainer
+from hf_credit.content import Content, Image, content_of
+from hf_credit.environments import Transition
+from hf_credit.environments.sudoku import Sudoku, SudokuState
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Request, Row
+from hf_credit.rollouts.batches import map_micro_batches, pad_rows
+from hf_credit.rollouts.conversations import Conversation
+from hf_credit.rollouts.media import images_of
+from hf_credit.trainers.scores import log_probs, separate
+
+A, B, C = picture(24, 16), picture(64, 64, 1), picture(16, 40, 2)
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def rows_of(chat: Chat) -> list[Row]:
+    """One row without an image, one with one, two that share it, one with two after a reply."""
+
+    def user(*parts: Any) -> dict[str, Any]:
+        return {"role": "user", "content": content_of(list(parts))}
+
+    rows = []
+    for first, second, said in (
+        (["text"], None, "no"),
+        ([A, "what?"], None, "yes"),
+        (["look", B, "what is it?"], None, "a"),
+        (["look", B, "what is it?"], None, "bcd"),
+        (["x", A], [C, "and", B], "ok"),
+    ):
+        context = chat.context([user(*first)])
+        ids, mask = context + chat.reply_ids(said), [1] * len(chat.reply_ids(said))
+        if second is not None:
+            conversation = Conversation.after(Request(role="r", messages=[user(*first)]), said, ids)
+            longer = chat.context([*conversation.messages, user(*second)], conversation)
+            mask += [0] * (len(longer) - len(ids)) + [1] * len(chat.reply_ids("z"))
+            ids = longer + chat.reply_ids("z")
+        rows.append(
+            Row(
+                prompt_ids=context,
+                completion_ids=ids[len(context) :],
+                loss_mask=tuple(mask),
+                advantages=tuple(0.3 * place - 0.7 for place in range(len(mask))),
+                logprobs=None,
+            )
+        )
+    return rows
+
+
+def loss_and_gradient(chat: Chat, model: Any, batches: list[list[Row]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum over tokens of A log pi, and its gradient, of rows read in these batches."""
+    model.zero_grad()
+    loss = torch.zeros((), dtype=torch.float64)
+    for rows in batches:
+        batch = pad_rows(rows, chat.tokenizer.pad_token_id)
+        ids, mask = (torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], 1) for name in ("ids", "mask"))
+        media = chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows).get("media")
+        scored = batch["tool_mask"].bool()
+        sequences = separate(ids, mask, scored, model, chat.media.inputs(model, ids, media))
+        logprobs = model(**sequences.inputs).logits.log_softmax(-1)  # TRL's head would round to single precision
+        found = logprobs.gather(-1, sequences.labels.clamp(min=0)[..., None])[..., 0][sequences.places]
+        term = (found * scored * batch["advantages"]).sum()
+        term.backward()
+        loss += term.detach()
+    return loss, torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_with_images_have_the_loss_and_gradient_of_one_row_at_a_time(family: str) -> None:
+    chat = Chat(processor_of(family))
+    model = model_of(family, chat.tokenizer)
+    rows = rows_of(chat)
+    assert [[len(images_of(part)) for part in (row.prompt_ids, row.completion_ids)] for row in rows] == [
+        [0, 0],
+        [1, 0],
+        [1, 0],
+        [1, 0],
+        [1, 2],
+    ]
+    loss, gradient = loss_and_gradient(chat, model, [[row] for row in rows])
+    for batches in ([rows], [rows[3:], rows[:3]]):
+        together, of_all = loss_and_gradient(chat, model, batches)
+        torch.testing.assert_close(together, loss, **EXACT)
+        # The norms of Gemma compute in single precision.
+        torch.testing.assert_close(of_all, gradient, **({"rtol": 1e-4, "atol": 1e-6} if family == "gemma3" else EXACT))
+    assert gradient.abs().max() > 1e-3
+    seen = [one.grad for name, one in model.named_parameters() if "vision" in name or "visual" in name]
+    assert any(one is not None and one.abs().max() > 0 for one in seen)
+
+
+def test_images_stay_with_their_rows_in_micro_batches() -> None:
+    chat = Chat(processor_of("gemma3"))
+    rows = rows_of(chat)
+    batch: dict[str, Any] = pad_rows(rows, chat.tokenizer.pad_token_id)
+    batch |= chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows)
+    counts = {row.completion_ids[0]: len(images_of(row.prompt_ids + row.completion_ids)) for row in rows}
+
+    def compute(part: dict[str, Any]) -> torch.Tensor:
+        assert [len(one) for one in part["media"]] == [
+            counts[first] for first in part["completion_ids"][:, 0].tolist()
+        ]
+        return part["completion_ids"].float()
+
+    found = map_micro_batches(batch, 2, compute)
+    assert torch.equal(found, (batch["completion_ids"] * batch["completion_mask"]).float())
+
+
+class Pictured(Sudoku):
+    """Each observation is an image that its text determines, and any reply is a legal move."""
+
+    def observe(self, state: SudokuState) -> Content:
+        number = zlib.crc32(str(super().observe(state)).encode())
+        return content_of(["look", picture(16 + 8 * (number % 2), 16, number), "move"])
+
+    def step(self, state: SudokuState, action: str) -> Transition[SudokuState]:
+        return super().step(state, self.legal_actions(state)[0])
+
+
+def trained(folder: Path, family: str, **settings: Any) -> tuple[CreditTrainer, list[Any]]:
+    """One update of episodes of two turns."""
+    processor = processor_of(family)
+    interaction = EnvironmentInteraction(Pictured(), instructions=False, max_turns=2)
+    interaction.outcome = lambda state: zlib.crc32(repr(state.transcript).encode()) % 7 / 7  # type: ignore[method-assign]
+    own = {**ON_A_PROCESSOR, **SAMPLED, "max_steps": 1, "instances_per_update": 2, "per_device_train_batch_size": 2}
+    args = CreditConfig(str(folder), **{**own, "max_completion_length": 3, "learning_rate": 1e-2, **settings})
+    adapter = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, lora_dropout=0.0)
+    model = model_of(family, processor.tokenizer)
+    trainer = CreditTrainer(model, interaction, args, method="rloo", processing_class=processor, peft_config=adapter)
+    collected = []
+    collect = trainer.collect
+
+    def keeping(rows: Any) -> Any:
+        collected.append(collect(rows))
+        return collected[-1]
+
+    trainer.collect = keeping  # type: ignore[method-assign]
+    trainer.train()
+    return trainer, collected[0].episodes
+
+
+def test_a_policy_with_adapters_learns_the_same_from_images_with_gradient_checkpointing(tmp_path: Path) -> None:
+    logs = []
+    for checkpointing in (False, True):
+        folder = tmp_path / str(checkpointing)
+        trainer, episodes = trained(folder, "qwen3_vl", beta=0.1, gradient_checkpointing=checkpointing)
+        assert [[len(images_of(one.context_ids)) for one in episode.decisions] for episode in episodes] == [
+            [1, 2]
+        ] * len(episodes)
+        assert {episode.error for episode in episodes} == {None}
+        logs.append({name: trainer.state.log_history[0][name] for name in ("loss", "grad_norm", "kl", "entropy")})
+    assert logs[0]["grad_norm"] > 0
+    assert logs[1] == pytest.approx(logs[0], rel=1e-3)
+
+
+def look(at: str) -> list[dict[str, Any]]:
+    """Looks.
+
+    Args:
+        at: Where.
+    """
+    return [{"type": "image", "image": B}, {"type": "text", "text": f"the {at}"}]
+
+
+def test_a_conversation_is_read_as_by_trl_with_a_tool_that_returns_an_image(tmp_path: Path) -> None:
+    processor = processor_of("qwen3_vl")
+    model = model_of("qwen3_vl", processor.tokenizer)
+    first = [{"role": "user", "content": [{"type": "image", "image": A}, {"type": "text", "text": "Q"}]}]
+    own = {**ON_A_PROCESSOR, "max_steps": 1, "per_device_train_batch_size": 2, "num_generations": 2}
+    trl: Any = GRPOTrainer(
+        model,
+        lambda completions, **columns: [0.0] * len(completions),
+        GRPOConfig(str(tmp_path), **own),
+        Dataset.from_dict({"prompt": [[{"role": "user", "content": "?"}]] * 2}),
+        processing_class=processor,
+        tools=[look],
+    )
+    chat = Chat(processor)
+    tools = chat.telling_of([get_json_schema(look)]).tools
+    (prompt,), images, _ = trl._tokenize_prompts([first])
+    assert images == [[A]]
+    ours = [{"role": "user", "content": content_of(first[0]["content"])}]
+    context = chat.context(ours, tools=tools)
+    assert list(context) == prompt
+    said = '<tool_call>\n{"name": "look", "arguments": {"at": "box"}}\n</tool_call>'
+    reply = chat.reply_ids(said, context, tools)
+    message = {"role": "tool", "name": "look", "content": look("box")}
+    suffix = trl._get_tool_suffix_ids([message])
+    conversation = Conversation.after(Request(role="r", messages=ours, tools=tools), said, context + reply)
+    answer = {"role": "tool", "content": content_of(look("box"))}
+    longer = chat.context([*conversation.messages, answer], conversation, tools)
+    assert list(longer) == [*prompt, *reply, *suffix]
+    assert images_of(longer) == list(map(Image.of, (A, B)))
+
+    ids = torch.tensor([[*longer, *chat.reply_ids("ok")]])
+    mask, kept = torch.ones_like(ids), ids.shape[1] - len(context)
+    pixels = dict(processor.image_processor(images=[A, B], return_tensors="pt"))
+    types = (ids == processor.image_token_id).long()
+    with torch.no_grad():
+        theirs, entropy, _ = trl._get_per_token_logps_and_entropies(
+            model, ids, mask, kept, compute_entropy=True, num_images=[2], mm_token_type_ids=types, **pixels
+        )
+        scored = torch.ones(1, kept, dtype=torch.bool)
+        others = chat.media.inputs(model, ids, [[image.png for image in images_of(longer)]])
+        assert all(torch.equal(others[name], value) for name, value in pixels.items())
+        scores = log_probs(model, model, separate(ids, mask, scored, model, others), scored)
+    torch.testing.assert_close(scores.logprobs, theirs, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.entropy, entropy, rtol=1e-6, atol=1e-6)
