@@ -132,8 +132,8 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
         rows.append(set_apart(row, images))
         row["images"] = [{"bytes": image.encoded(), "path": name} for name, image in images.items()]
     seen = sum(len(row["images"]) for row in rows)
-    facts |= {"images": seen} if seen else {}
     counts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "estimators": list(episodes.credits)}
+    counts |= {"images": seen} if seen else {}
     with filled(folder) as new:
         tables.write_table(new, "episodes", "train", rows, tables.features("episodes", bool(seen)))
         tables.write_table(new, "decisions", "train", decisions, tables.features("decisions", bool(seen)))
