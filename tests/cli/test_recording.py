@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from picture_strip import red_cell, strip
 from rich.console import Console
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -15,6 +16,7 @@ from hf_credit.checkpoints import flaw
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.training_progress import ShowProgress, note
 from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.environments.actions import tag
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     CreditedDecision,
@@ -23,7 +25,8 @@ from hf_credit.evaluation.credited import (
     read_episodes,
 )
 from hf_credit.evaluation.runs import read_log, read_run
-from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.policies.micro import tokenizer_of
+from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction, Episode
 from hf_credit.tasks.spec import TASK_FILE, TaskSpec
 from hf_credit.trainers.recording import EpisodeRecorder, RunRecorder, log_rows
 from hf_credit.trainers.training import hardware
@@ -76,14 +79,15 @@ def test_only_the_main_process_writes(recorder: RunRecorder, args: TrainingArgum
 
 # Recorded episodes
 
+MADE = Decision(role="agent", state=None, context_ids=(10,), action_ids=(11,), logprobs=None, action_text="x" * 3_000)
+PLAYED = Episode(decisions=(MADE,), outcome=0.5, ending=Ending.FINISHED)
+
 
 def played(recorder: EpisodeRecorder, args: TrainingArguments, first: int, last: int, every: int = 1) -> list[int]:
     """Returns the updates in the file after the recorder has received updates `first` to `last`, of two tasks each."""
     state = TrainerState(global_step=first - 1, logging_steps=every, is_world_process_zero=True)
     recorder.on_train_begin(args, state, TrainerControl())
-    made = Decision(role="a", state=None, context_ids=(10,), action_ids=(11,), logprobs=None, action_text="x" * 3_000)
-    episode = Episode(decisions=(made,), outcome=0.5, ending=Ending.FINISHED)
-    samples = (Rollout(episode=episode, instance=0), Rollout(episode=episode, instance=1))
+    samples = (Rollout(episode=PLAYED, instance=0), Rollout(episode=PLAYED, instance=1))
     for update in range(first, last + 1):
         recorder.record(update - 1, RolloutBatch(rollouts=samples, rows=2), [[float(update)], [None]])
     recorded = read_episodes(args.output_dir or "")
@@ -105,6 +109,28 @@ def test_the_file_is_bounded_by_recording_half_as_often(args: TrainingArguments,
     # The sixth episode of some 3,400 bytes is too many: after update 6 come 8 and 10, after 12 comes 16, after 24, 32.
     assert played(EpisodeRecorder(tokenizer, 1, max_bytes=20_000), args, 1, 40) == [1, 10, 20, 32, 40]
     assert (Path(args.output_dir or "") / EPISODES_FILE).stat().st_size <= 20_000
+
+
+def test_the_images_of_dropped_updates_are_removed_and_those_of_others_stay(
+    args: TrainingArguments, tokenizer: Any
+) -> None:
+    world = strip(options={"render_mode": "rgb_array"}, turns=9, self_contained=True)
+    interaction = EnvironmentInteraction(world, history="current")
+    engine = Engine(interaction, Chat(tokenizer_of([world.instructions])), lambda contexts: [])
+    folder, states = Path(args.output_dir or ""), [interaction.start({}, 0)]
+    for _ in range(2):
+        states.append(interaction.advance(states[-1], [tag("right")]))
+    for first in (0, 1):  # a new run starts a new folder
+        recorder = EpisodeRecorder(tokenizer, 1, max_bytes=10_000)
+        recorder.on_train_begin(args, TrainerState(is_world_process_zero=True, logging_steps=1), TrainerControl())
+        assert not list(folder.glob("pictures/*"))
+        for step, state in enumerate(states[first:]):
+            made = replace(MADE, state=state)
+            batch = RolloutBatch(rollouts=(Rollout(episode=replace(PLAYED, decisions=(made,)), instance=0),), rows=1)
+            recorder.record(step, batch, [[1.0]], engine=engine)
+        shown = [red_cell(one.decisions[0].messages[-1][1][-1]) for one in read_episodes(folder)]
+        assert shown == ([0, 2] if first == 0 else [1, 2])
+        assert len(list(folder.glob("pictures/*"))) == 2
 
 
 def test_no_episode_is_recorded_with_log_episodes_0(args: TrainingArguments, tokenizer: Any) -> None:

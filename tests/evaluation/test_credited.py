@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from picture_strip import red_cell, strip
 
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.environments.actions import marked, write_call
+from hf_credit.environments.actions import marked, tag, write_call
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     CreditedDecision,
@@ -25,7 +26,7 @@ from hf_credit.evaluation.credited import (
     token_credit,
 )
 from hf_credit.evaluation.episode_page import episode_page
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Request
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, Interaction, Request
 from hf_credit.rollouts.episode import Verdict
 
 
@@ -276,6 +277,40 @@ def test_a_recorded_episode_reads_as_it_was_written(tmp_path: Path) -> None:
         file.write('{"decisions": [')  # of a run that goes on
     assert read_episodes(tmp_path) == [TOLD, TOLD]
     assert read_episodes(tmp_path / "elsewhere") == []
+
+
+def test_images_are_files_by_their_digest_next_to_the_recorded_episodes(tmp_path: Path) -> None:
+    interaction = EnvironmentInteraction(strip(options={"render_mode": "rgb_array"}, instructions="Win."))
+    states = [interaction.start({}, 0)]
+    for _ in range(2):
+        states.append(interaction.advance(states[-1], [tag("right")]))
+    made = [
+        Decision(
+            role="agent", state=one, context_ids=(), action_ids=(), logprobs=None, action_text=tag("right"), id=f"{n}"
+        )
+        for n, one in enumerate(states)
+    ]
+    view = credited_episode(episode(*made), [None] * 3, None, interaction=interaction).shortened()
+    line = view.to_json(tmp_path)
+    images = [image for one in view.decisions for _, content in one.messages for image in content[-1:]]
+    assert [red_cell(image) for image in images] == [0, 1, 2]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()} == {
+        f"{image.digest}.png": image.encoded() for image in images
+    }
+    assert not any(image.png in line for image in images)
+    (tmp_path / EPISODES_FILE).write_text(f"{line}\n")
+    assert read_episodes(tmp_path) == [view]
+    assert view.whole
+    assert interaction.state_from_json(view.state) == states[0]
+    assert CreditedEpisode.from_json(view.to_json()) == view
+
+
+def test_an_episode_of_text_is_the_same_line_with_a_folder(tmp_path: Path) -> None:
+    view = CreditedEpisode(
+        decisions=(CreditedDecision(role="r", event="r", context="c", reply="r"),), outcome=1, ending=""
+    )
+    assert view.to_json(tmp_path) == view.to_json()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_that_are_not_finite_are_null_in_the_file() -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from PIL import Image as pil
 
+from hf_credit.content import Image, Text
 from hf_credit.evaluation.credit_tables import credit_table, decision_table
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
 from hf_credit.evaluation.episode_page import episode_page, rounded
@@ -167,6 +169,28 @@ def test_the_page_loads_nothing_and_runs_nothing(episode: CreditedEpisode) -> No
     assert not re.search(r"https?:|src=|@import|url\(", page)
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport" content="width=device-width' in page
+
+
+def test_images_of_messages_are_within_the_page_each_beside_its_decision(episode: CreditedEpisode) -> None:
+    red, blue = (Image.of(pil.new("RGB", (4, 3), colour)) for colour in ("red", "blue"))
+    messages = [("user", (Text(HOSTILE), red)), ("tool", (blue,))]
+    first, *others = episode.decisions
+    page = episode_page(replace(episode, decisions=(replace(first, messages=tuple(messages)), *others)))
+    assert re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="([^"]*)">', page) == [
+        (one.png, f"[image 4x3 {one.digest[:8]}]") for one in (red, blue)
+    ]
+    assert page.index(red.png) < page.index(blue.png) < page.index("2. actor")
+    assert "img-src data:" in page
+    seen = Seen(page)
+    assert (seen.elements.count("img"), "onerror" in seen.attributes) == (2, False)
+    spoiled = Image(f'{red.png}"><script>')
+    page = episode_page(replace(episode, decisions=(replace(first, messages=(("user", (spoiled,)),)), *others)))
+    assert "script" not in Seen(page).elements
+
+
+def test_a_page_without_images_has_no_word_of_them(episode: CreditedEpisode) -> None:
+    page = episode_page(episode)
+    assert not any(word in page for word in ("<img", "img-src", "img {"))
 
 
 def test_an_episode_without_decisions_has_a_page() -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image as pil
 
 from hf_credit import methods
+from hf_credit.content import Image, Text
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.traces import credit_traces, methods_of_traces, trace_of
 from hf_credit.replies import read_reply
@@ -74,6 +76,24 @@ def test_equal_contexts_are_found_without_tokens() -> None:
     shown = found.episode(0).decisions
     assert (shown[0].calls, shown[0].messages) == (('open(box="a")',), (("user", QUESTION["content"]),))
     assert [[other.reply for other in one.alternatives] for one in shown] == [[shown[0].reply], ["b"]]
+
+
+def test_a_log_with_images_is_credited_and_its_page_shows_them() -> None:
+    red, blue = (Image.of(pil.new("RGB", (4, 3), colour)) for colour in ("red", "blue"))
+    logs = []
+    for image, score in ((red, 1.0), (blue, 0.0), (red, 0.5)):
+        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image.png}"}}
+        asked = {"role": "user", "content": [{"type": "text", "text": "Which box?"}, part]}
+        logs.append({"messages": [asked, GUESSED[1]], "score": score})
+    assert credit(map(json.dumps, logs), "rloo") == [[0.5], [0.0], [-0.5]]  # another image is another task
+    (shown,) = credit_traces(logs, methods.make("rloo")).episode(0).decisions
+    assert shown.messages == (("user", (Text("Which box?"), red)),)
+    of_python = [{"type": "text", "text": "Which box?"}, {"type": "image", "image": red.pil()}]
+    logs[1]["messages"][0]["content"] = of_python
+    assert credit(logs, "rloo") == [[0.75], [-0.75], [0.0]]
+    logs[2]["messages"][0]["content"][1]["image_url"]["url"] = "https://example.org/x.png"
+    ((line, why),) = credit_traces(logs, methods.make("rloo")).failures
+    assert (line, "since nothing is fetched" in why) == (3, True)
 
 
 def test_an_assistant_of_another_name_is_another_role() -> None:
@@ -288,7 +308,7 @@ BAD = {
     json.dumps({"messages": GUESSED, "rewards": [1, 2]}): "one number for each of 1 replies",
     json.dumps(
         {"messages": [{"role": "user", "content": [{"type": "image"}]}, GUESSED[1]]}
-    ): "content[0] of a trace must be of",
+    ): "content[0].image of a trace must be given, got none",
     json.dumps(
         {"messages": [QUESTION, {"role": "assistant", "tool_calls": "x"}], "reward": 1}
     ): "messages[1].tool_calls of a trace must be a list, got 'x'",

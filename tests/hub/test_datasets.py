@@ -13,9 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset
+from picture_strip import red_cell, strip
+from vision import processor_of
 
 from hf_credit import collaborations, make
+from hf_credit.content import Image
 from hf_credit.environments import ENVIRONMENTS
+from hf_credit.environments.actions import tag
 from hf_credit.hub.cards import episodes_card
 from hf_credit.hub.episode_sets import (
     EpisodeSet,
@@ -30,7 +35,17 @@ from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import Chat, Ending, EnvironmentInteraction, Interaction, RolloutRequest, Verdict, replay_from
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    EnvironmentInteraction,
+    Generation,
+    Interaction,
+    RolloutRequest,
+    Verdict,
+    replay_from,
+)
 from hf_credit.tasks import TaskSpec
 from local_hub.running import Served
 
@@ -79,6 +94,32 @@ def test_every_episode_comes_back_equal_and_goes_on_from_any_decision(tmp_path: 
             for index in range(len(before.decisions)):
                 again = replay_from(loaded.interaction, spelled, after, index)
                 assert again == replay_from(episodes.interaction, spelled, before, index), name
+
+
+def test_episodes_with_images_have_each_once_in_a_column_of_images_and_come_back_equal(tmp_path: Path) -> None:
+    chat = Chat(processor_of("idefics3"))
+    reply = Generation(ids=chat.reply_ids(tag("right")), logprobs=None)
+    interaction = EnvironmentInteraction(strip(options={"render_mode": "rgb_array"}, turns=4))
+    start = RolloutRequest[Any](task={"seed": 1}, seed=1)
+    episodes = tuple(Engine(interaction, chat, lambda contexts: [reply] * len(contexts)).run([start, start]))
+    assert [len(one.decisions[-1].context_ids.images) for one in episodes] == [3, 3]
+    episodes = (episodes[0], dataclasses.replace(episodes[1], next_context=episodes[1].decisions[1].context_ids))
+    save_episodes(tmp_path, EpisodeSet(episodes=episodes, interaction=interaction, starts=(start, start)), chat=chat)
+    loaded = load_episode_folder(tmp_path, interaction=interaction, chat=chat)
+    assert loaded.episodes == episodes
+    assert [one.final_state for one in loaded] == [one.final_state for one in episodes]
+    tables = {str(path.parent.name): pq.read_table(path) for path in tmp_path.glob("*/*.parquet")}
+    row, _ = Dataset(tables["episodes"])
+    assert [red_cell(Image.of(one)) for one in row["images"]] == [0, 1, 2, 3]
+    named = [Image.of(one) for one in row["images"]]
+    assert [one["content"] for one in row["messages"] if one["role"] == "user"][1:] == list(map(str, named[1:3]))
+    for column in ("state", "context_images"):
+        assert not any(image.png in text for image in named for text in tables["decisions"][column].to_pylist())
+    text = EnvironmentInteraction(make("tic_tac_toe"))
+    save_episodes(tmp_path / "text", played(text, Chat(tokenizer_of([string.printable, "·—"]))))
+    assert not {"images", "next_context_images"} & set(
+        pq.read_table(*(tmp_path / "text/episodes").iterdir()).column_names
+    )
 
 
 def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat) -> None:

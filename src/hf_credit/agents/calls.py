@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
 from weakref import WeakValueDictionary
 
-from hf_credit.agents.white_lists import IMAGES, RefusedCallError
+from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Range, encodable, read
 from hf_credit.content import Content, Image, Part, content_of, joined
 from hf_credit.rollouts.special_tokens import plain_role
@@ -119,6 +119,7 @@ def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], n
     return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
 
 
+_IMAGES = ("image_url", "input_image", "image")  # of chat completions, Responses and Messages
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
 
 
@@ -126,7 +127,7 @@ def words_of(message: Mapping[str, Any]) -> tuple[Content, str]:
     """Returns the content and the thoughts of a message.
 
     Raises:
-        ValueError: as for `image_of`.
+        ValueError: an image is not in it, or as for `hf_credit.content.Image.of`.
     """
     content = message.get("content")
     parts = content if isinstance(content, list | tuple) else [content]
@@ -142,22 +143,17 @@ def words_of(message: Mapping[str, Any]) -> tuple[Content, str]:
 def _said(part: Any, kind: str | None) -> Content:
     if isinstance(part, Part) or (kind == "image" and "source" not in part):
         return content_of([part])
-    return (image_of(part),) if kind in IMAGES else _text(part)
+    return (_image(part),) if kind in _IMAGES else _text(part)
 
 
-def image_of(part: Mapping[str, Any]) -> Image:
-    """Returns the image of a part of a call, of one of the types of `IMAGES`.
-
-    Raises:
-        ValueError: it is not in base64, no image or too large, as `hf_credit.content.Image.of`.
-    """
-    given = part["source"].get("data") if part["type"] == "image" else part.get("image_url")
-    given = (given.get("url") if isinstance(given, Mapping) else given) or ""
-    head, _, data = given.partition(";base64,") if part["type"] != "image" else ("data:", "", given)
-    if not head.startswith("data:") or not data:
+def _image(part: Mapping[str, Any]) -> Image:
+    given = part.get("image_url") or f"data:;base64,{part.get('source', {}).get('data') or ''}"
+    url = (given.get("url") or "") if isinstance(given, Mapping) else given
+    head, _, data = url.partition(";base64,")
+    if not data or not head.startswith("data:"):
         raise RefusedCallError(
             "an image of a call must be a data URL in base64, since nothing is fetched, got "
-            f"{shown(given[:60])}; send the image itself.",
+            f"{shown(url[:60])}; send the image itself.",
             code="unsupported_parameter",
         )
     key = hashlib.blake2b(data.encode("utf-8", "surrogatepass")).digest()

@@ -85,18 +85,10 @@ COMMON = (
     | {"tool_choice": (str, each(str, "type name") | {"function": each(str, "name")})}
 )
 
-IMAGES = MappingProxyType(
-    {
-        "image_url": {"image_url": Needed({"url": str, "detail": Unheeded(str)})},
-        "input_image": {"image_url": str, "detail": Unheeded(str)},
-        "image": {"source": Needed(Types(base64=each(str, "type media_type data")))},
-    }
-)
-"""The fields of a part with an image, by its type: in chat completions, in Responses and in Messages."""
-
 _THOUGHT = {"thinking": text_parts("text"), "closed": Literal[True]}
 _REASONING = each(str, "reasoning text")
-_SEEN = {"image_url": IMAGES["image_url"], "image": {"image": Needed(Any)}}  # the latter in logs of Python
+_URL = {"image_url": Needed({"url": str, "detail": Unheeded(str)})}
+_SEEN = {"image_url": _URL, "image": {"image": Needed(Any)}}  # the latter in logs of Python
 REFUSAL = {"refusal": str}
 _MESSAGE = (
     {"role": Needed(Annotated[str, Range(1, 64)])}

@@ -134,17 +134,17 @@ def _context(ids: Sequence[int], placed: str | None) -> Context:
     return VisualContext(ids, found) if found else tuple(ids)
 
 
-def without_images(row: dict[str, Any], images: dict[str, Image]) -> dict[str, Any]:
+def set_apart(row: dict[str, Any], images: dict[str, Image]) -> dict[str, Any]:
     """Sets the images of a row of an episode or a decision apart, to `images` by name, and returns the row."""
-    for name in row.keys() & _WITH_IMAGES:
-        if row[name] is not None:
+    for name in _WITH_IMAGES:
+        if row.get(name) is not None:
             row[name], found = apart(row[name])
             images |= found
     return row
 
 
 def _whole(row: Mapping[str, Any], images: Mapping[str, Image]) -> dict[str, Any]:
-    return {**row, **{name: together(row[name], images) for name in row.keys() & _WITH_IMAGES if row[name]}}
+    return {**row, **{name: together(row[name], images) for name in _WITH_IMAGES if row.get(name)}}
 
 
 def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list[dict[str, Any]]) -> Episode:

@@ -13,15 +13,7 @@ from typing import Any, Unpack, overload
 from hf_credit.content import Image
 from hf_credit.files import OwnFolder, filled
 from hf_credit.hub import cards, safety, tables
-from hf_credit.hub.episode_rows import (
-    Credits,
-    credits_of,
-    decision_rows,
-    episode_of,
-    episode_row,
-    trace,
-    without_images,
-)
+from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, set_apart, trace
 from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
@@ -134,14 +126,14 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     decisions: list[dict[str, Any]] = []
     for place, (episode, start) in enumerate(zip(episodes.episodes, episodes.starts, strict=True)):
         images: dict[str, Image] = {}
-        row = without_images(episode_row(place, episode, start, episodes.interaction, facts), images)
-        rows.append(row)
+        row = episode_row(place, episode, start, episodes.interaction, facts)
         made = decision_rows(row["id"], episode, episodes.interaction, episodes.credits, hashes)
-        decisions += (without_images(one, images) for one in made)
+        decisions += (set_apart(one, images) for one in made)
+        rows.append(set_apart(row, images))
         row["images"] = [{"bytes": image.encoded(), "path": name} for name, image in images.items()]
     seen = sum(len(row["images"]) for row in rows)
-    facts |= {"images": seen} if seen else {}
     counts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "estimators": list(episodes.credits)}
+    counts |= {"images": seen} if seen else {}
     with filled(folder) as new:
         tables.write_table(new, "episodes", "train", rows, tables.features("episodes", bool(seen)))
         tables.write_table(new, "decisions", "train", decisions, tables.features("decisions", bool(seen)))

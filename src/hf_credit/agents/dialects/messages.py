@@ -11,7 +11,6 @@ from hf_credit.agents.dialects.base import TOO_LONG, Dialect, Event, in_json
 from hf_credit.agents.white_lists import (
     COMMON,
     FLAT_FORMAT,
-    IMAGES,
     MARKS,
     TOKENS,
     Needed,
@@ -24,12 +23,13 @@ from hf_credit.agents.white_lists import (
 from hf_credit.content import joined, text_of
 
 _BLOCK = each(str, "type") | each(Any, MARKS)
+_SEEN = {"source": Needed(Types(base64=each(str, "type media_type data")))}
 _BLOCKS = Types(
     text=_BLOCK | {"text": str},
-    image=_BLOCK | IMAGES["image"],
+    image=_BLOCK | _SEEN,
     thinking=_BLOCK | {"thinking": str},
     tool_use=_BLOCK | {"id": str, "name": Needed()} | {"input": Mapping[str, Any]},
-    tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": text_parts("text", image=IMAGES["image"])},
+    tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": text_parts("text", image=_SEEN)},
 )
 _TOOL = _BLOCK | each(str, "name description") | {"input_schema": Mapping[str, Any], "strict": Unheeded(bool)}
 _BILLING = re.compile(r"^\s*x-anthropic-billing-header:[^\n]*\n?", re.IGNORECASE)  # differs at each call

@@ -11,7 +11,6 @@ from hf_credit.agents.white_lists import (
     COMMON,
     FLAT_FORMAT,
     FUNCTION,
-    IMAGES,
     REFUSAL,
     TOKENS,
     Needed,
@@ -22,8 +21,8 @@ from hf_credit.agents.white_lists import (
 )
 from hf_credit.content import text_of
 
-_ITEM, _SEEN = each(str, "type id call_id status"), {"input_image": IMAGES["input_image"]}
-_SAID = text_parts("input_text output_text text", refusal=REFUSAL, **_SEEN)
+_ITEM, _SEEN = each(str, "type id call_id status"), {"image_url": str, "detail": Unheeded(str)}
+_SAID = text_parts("input_text output_text text", refusal=REFUSAL, input_image=_SEEN)
 _SUMMARY = {"summary": text_parts("summary_text")[1], "content": text_parts("reasoning_text")[1]}
 _ITEMS = Types(
     message=_ITEM | {"role": Needed(), "phase": Any, "content": _SAID},
