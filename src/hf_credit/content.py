@@ -174,6 +174,11 @@ def parts_of(given: Any) -> tuple[Part, ...]:
     return (Text(content),) if isinstance(content, str) else content
 
 
+def texts_in(given: Any) -> list[str]:
+    """Returns the texts among the parts of what a message says, as `content_of`."""
+    return [part.text for part in parts_of(given) if isinstance(part, Text)]
+
+
 def text_of(given: Any) -> str:
     """Returns what a message says, as `content_of`, for who reads text alone.
 

@@ -85,7 +85,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context
         return Qwen3ForCausalLM(text_config(tokenizer, config, context))
 
 
-def text_config(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int) -> Qwen3Config:
+def text_config(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int = 4096) -> Qwen3Config:
     """The configuration of `build_model`."""
     return Qwen3Config(
         vocab_size=len(tokenizer),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from transformers import (
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
-    SiglipVisionConfig,
-)
+from transformers import PreTrainedTokenizerFast
+from transformers.models.llava.configuration_llava import LlavaConfig
+from transformers.models.llava.modeling_llava import LlavaForConditionalGeneration
+from transformers.models.llava.processing_llava import LlavaProcessor
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from hf_credit.environments.board_pictures import CELL
@@ -41,23 +39,16 @@ def processor_of(tokenizer: PreTrainedTokenizerFast, side: int) -> LlavaProcesso
     )
 
 
-def build_vision_model(
-    processor: LlavaProcessor, config: MicroConfig, context: int = 4096
-) -> LlavaForConditionalGeneration:
+def build_vision_model(processor: LlavaProcessor, config: MicroConfig) -> LlavaForConditionalGeneration:
     """A model with random weights in float32, as `hf_credit.policies.micro.build_model`, for images of a processor."""
     side = processor.image_processor.size["height"]
-    vision = SiglipVisionConfig(
-        hidden_size=config.hidden_size,
-        intermediate_size=4 * config.hidden_size,
-        num_hidden_layers=1,
-        num_attention_heads=config.heads,
-        image_size=side,
-        patch_size=CELL,
-        vision_use_head=False,
-    )
+    text = text_config(processor.tokenizer, config)
+    shared = {name: getattr(text, name) for name in ("hidden_size", "intermediate_size", "num_attention_heads")}
     whole = LlavaConfig(
-        vision_config=vision,
-        text_config=text_config(processor.tokenizer, config, context),
+        vision_config=SiglipVisionConfig(
+            **shared, num_hidden_layers=1, image_size=side, patch_size=CELL, vision_use_head=False
+        ),
+        text_config=text,
         image_token_index=processor.image_token_id,
         image_seq_length=(side // CELL) ** 2,
         vision_feature_select_strategy="full",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from hf_credit.content import Text, parts_of
+from hf_credit.content import texts_in
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
@@ -79,16 +79,12 @@ class OraclePlayer:
 
 def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
     """Yields the instructions of an environment, and the observations and actions of episodes of random play."""
-
-    def texts(shown: Any) -> Iterator[str]:
-        return (part.text for part in parts_of(shown) if isinstance(part, Text))
-
     yield environment.instructions
     for seed in range(episodes):
         draws = stream(seed, "tokenizer")
         state = environment.initial_state(environment.sample_task(seed), seed)
-        yield from texts(environment.observe(state))
-        yield from texts(environment.step(state, "").observation)  # the observation after an unreadable action
+        yield from texts_in(environment.observe(state))
+        yield from texts_in(environment.step(state, "").observation)  # the observation after an unreadable action
         for _ in range(environment.max_turns):
             actions = environment.legal_actions(state)
             if not actions:
@@ -96,4 +92,4 @@ def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
             yield from map(environment.write_action, actions)
             transition = environment.step(state, draws.choice(actions))
             state = transition.state
-            yield from texts(transition.observation)
+            yield from texts_in(transition.observation)
