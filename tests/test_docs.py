@@ -85,7 +85,7 @@ SMALLER = {
         "batch_size=32": "batch_size=4",
     },
     "docs/how-to-vision.md": {
-        "1500": "32",
+        "3000": "32",
         "max_steps=64": "max_steps=1",
         "_generation=8": "_generation=1",
         "256": "4",
