@@ -75,7 +75,7 @@ class Protocol:
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[Any]:
         """Diagnoses a saved policy; the arguments are those of `policy.load_subject`."""
-        oracle = Oracled(setup.build()).check_oracle(self.oracle) if self.name == "buckets" else None
+        oracle = Oracled(setup.build()).chosen(self.oracle) if self.name == "buckets" else None
         subject, starts = policy.load_subject(
             model, setup, self.plan, tasks=self.tasks, exact_floor=self.exact, **loading
         )

@@ -195,8 +195,9 @@ class StateGroups:
         if not sound:
             return replies[0]
         rewards = [sum(_rewards(one, self.bonus)) for one in sound]
-        best = [one for one, reward in zip(sound, rewards, strict=True) if reward == max(rewards)]
-        chosen: Episode = draws.choices(best if self.commit == "best" else sound)[0]
+        most = max((reward for reward in rewards if not math.isnan(reward)), default=math.nan)
+        best = [one for one, reward in zip(sound, rewards, strict=True) if reward == most]
+        chosen: Episode = draws.choices(best if best and self.commit == "best" else sound)[0]
         return chosen
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.tasks import Split
-from hf_credit.oracles import Oracle
+from hf_credit.oracles import Judge, Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.playing import History, Prompts
 from hf_credit.renamed import old_names
@@ -341,6 +341,17 @@ class Oracled(Capability):
         if oracle is not None:
             raise no_oracle(self.interaction)
         return None
+
+    def chosen(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        """Returns a judge after its own check, as it judges the decisions of any task; otherwise `check_oracle`.
+
+        Raises:
+            ValueError: as in `check_oracle` or `Judge.check`.
+        """
+        if not isinstance(oracle, Judge):
+            return self.check_oracle(oracle)
+        oracle.check()
+        return oracle
 
 
 class Auditable(Capability):

@@ -96,6 +96,9 @@ class MethodContext(Protocol):
                 this update.
         """
 
+    def spend(self, cost: Ledger) -> None:
+        """Adds a cost to the ledger besides that of `play`."""
+
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision under a policy, in nats."""
 
@@ -186,7 +189,7 @@ class LocalContext:
             raise ValueError(f"playing the {policy} policy needs an engine, got none; pass one to the context.")
         engine = engine if interaction is None else engine.of(interaction)
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
-        self.ledger += Ledger.of(episodes, starts)
+        self.spend(Ledger.of(episodes, starts))
         record_replays(episodes, starts, self.mean)
         try:
             refuse_total_failure(episodes, what="that a method requests")
@@ -195,6 +198,9 @@ class LocalContext:
             if self._played_in != self.update:  # a later call may play a single episode, which may fail
                 raise
         return episodes
+
+    def spend(self, cost: Ledger) -> None:
+        self.ledger += cost
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision, in nats.

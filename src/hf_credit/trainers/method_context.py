@@ -64,8 +64,8 @@ class TrainerContext(KeepingContext):
                 stack.enter_context(self.trainer.frozen_policy())
             episodes = engine.run(starts)
             self.trainer.ranks.finish()
+        self.spend(Ledger.of(episodes, starts))
         if self.trainer.model.training:
-            self.trainer.spend(Ledger.of(episodes, starts))
             record_replays(episodes, starts, self.mean)
             try:
                 refuse_total_failure(episodes, self.trainer.ranks.gather)
@@ -74,6 +74,10 @@ class TrainerContext(KeepingContext):
                 if self._played_in != self.update:  # a later call may play one episode, whose failure is data
                     raise
         return episodes
+
+    def spend(self, cost: Ledger) -> None:
+        if self.trainer.model.training:
+            self.trainer.spend(cost)
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         with ExitStack() as stack:
