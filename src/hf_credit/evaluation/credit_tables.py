@@ -101,8 +101,8 @@ def read_ledger(run: Run) -> Ledger | None:
 
 def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str], list[list[str]]]:
     """Returns the header and a row per run: terminal scores (TSE of paper C3, Appendix M, Table 16), all tokens (TT),
-    generated tokens, and replies (ADS, agent decision samples), in total and by role, and tokens of judges, if any. Numbers
-    of other runs have their ratio to `against`.
+    generated tokens, and replies (ADS, agent decision samples), in total and by role, and any tokens of judges.
+    Numbers of other runs have their ratio to `against`.
 
     Args:
         ledgers: the costs, by name of the run.

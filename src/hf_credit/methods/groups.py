@@ -31,6 +31,7 @@ from hf_credit.methods.base import (
 )
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import GroupSize, Options, with_parts
+from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.rows import DecisionCredit
@@ -257,12 +258,12 @@ def of_groups(
         settings: further fields of `Method`.
     """
 
-    def with_oracle(
-        group_size: GroupSize = 8, estimator: Any = estimator, oracle: OracleLike | None = None
-    ) -> Method:
+    def with_oracle(group_size: GroupSize = 8, estimator: Any = estimator, oracle: OracleLike | None = None) -> Method:
         needs = getattr(estimator, "needs", ())
         if oracle is not None and "verdicts" not in needs:
-            raise ValueError(f"{name} with an oracle must need verdicts, got {needs=}")
+            raise ValueError(
+                f"{name} must take verdicts to have an oracle, got {oracle!r}; set turn_scores to verdict."
+            )
         collector: Collector = Group(size=group_size)
         evaluation: Collector = Single()
         if "verdicts" in needs:

@@ -11,13 +11,14 @@ import re
 import sqlite3
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, takewhile
-from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 
 from hf_credit.boundary import Range, encodable, read
 from hf_credit.content import in_words
@@ -45,14 +46,15 @@ _MARKUP = re.compile(r"<|\[(?=/?\w*[A-Z]{2}\w*\])")  # where a special token suc
 _MOST_BYTES = 2**20  # of an answer
 
 
-_Top = TypedDict("_Top", {"token": str, "logprob": float})
-_Token = TypedDict("_Token", {"token": str, "top_logprobs": list[_Top]})
-_Logprobs = TypedDict("_Logprobs", {"content": NotRequired[list[_Token] | None]})
-_Message = TypedDict("_Message", {"content": str})
-_Choice = TypedDict("_Choice", {"message": _Message, "logprobs": NotRequired[_Logprobs | None]})
-_Usage = TypedDict("_Usage", {"total_tokens": Annotated[int, Range(0, 10**8)]})
-_Choices = Annotated[list[_Choice], Range(1)]
-_Answer = TypedDict("_Answer", {"choices": _Choices, "usage": NotRequired[_Usage | None]})
+class _Top(TypedDict):
+    token: str
+    logprob: float
+
+
+class _Token(TypedDict):
+    token: str
+    top_logprobs: list[_Top]
+
 
 Messages = list[dict[str, str]]
 Scores = list[float] | None
@@ -130,7 +132,11 @@ class JudgeModel(Options, Judge):
         requests = [self._messages(call) for call in calls]
         names = [self._digest(messages) for messages in requests]
         known = {name: self._kept(name) for name in names}
-        asked = {one: (messages, len(call)) for one, messages, call in zip(names, requests, calls) if not known[one]}  # noqa: B905
+        asked = {
+            one: (messages, len(call))
+            for one, messages, call in zip(names, requests, calls, strict=True)
+            if not known[one]
+        }
         silent, spent = 0, self._spent()
 
         def answer(messages: Messages, number: int) -> tuple[Scores, str, int]:
@@ -145,10 +151,16 @@ class JudgeModel(Options, Judge):
 
         pool = ThreadPoolExecutor(self.concurrency)
         try:
-            for name, (scores, failure, tokens) in zip(asked, pool.map(answer, *zip(*asked.values())), strict=True):
+            for name, (scores, failure, tokens) in zip(
+                asked, pool.map(lambda one: answer(*one), asked.values()), strict=True
+            ):
                 known[name] = scores
                 self._keep(name, scores, tokens)
-                costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": 1} if failure else {"calls": 1, "tokens": tokens})
+                costs.update(
+                    {"calls": 1, "tokens": tokens, f"failed/{failure}": 1}
+                    if failure
+                    else {"calls": 1, "tokens": tokens}
+                )
         finally:
             pool.shutdown(cancel_futures=True)
         if costs["failed/budget"] and "_told" not in vars(self):
@@ -177,46 +189,44 @@ class JudgeModel(Options, Judge):
         sdk = needed("A judge model needs", "openai", "judge")
         form = {"temperature": 0, "max_completion_tokens": 16 * number, "logprobs": True, "top_logprobs": 5}
         fields = {name: value for name, value in {**form, **self.request}.items() if value is not None}
-        create, most = self._client.chat.completions.with_raw_response.create, len(json.dumps(messages))
+        tokens = len(json.dumps(messages))  # where the server does not say: one is no shorter than a character
         try:
-            text = create(model=self.model, messages=messages, extra_body=fields).http_response.text
-            most += len(text)  # a token is no shorter than a character
-            answer = read(_Answer, parse_json(text, finite=True), "the answer of a judge")
-            scores, usage = _scores(answer["choices"][0], number), answer.get("usage")
-            return scores, "" if scores else "unreadable", usage["total_tokens"] if usage else most, ""
-        except (sdk.OpenAIError, ValueError) as error:
+            raw = self._client.chat.completions.with_raw_response.create
+            text = raw(model=self.model, messages=messages, extra_body=fields).http_response.text
+            tokens += len(text)
+            answer = read(dict, parse_json(text, finite=True), "an answer")
+            if answer.get("usage"):
+                tokens = read(Annotated[int, Range(0, 10**8)], answer["usage"]["total_tokens"], "tokens of an answer")
+            choice = answer["choices"][0]
+            said = spoken(read(str, choice["message"]["content"], "the text of an answer"))
+            shares = read(list[_Token], (choice.get("logprobs") or {}).get("content") or [], "log-probabilities")
+            scores = _scores(said, shares, number)
+            return scores, "" if scores else "unreadable", tokens, ""
+        except (sdk.APIConnectionError, sdk.APIStatusError) as error:
             why = redacted(first_line(error.__cause__ or error).replace(self._client.api_key, "***"))
-            if isinstance(error, sdk.APIConnectionError | sdk.APIStatusError):
-                return None, "unreachable" if isinstance(error, sdk.APIConnectionError) else "refused", 0, why
-            return None, "unreadable", most, why
+            return None, "unreachable" if isinstance(error, sdk.APIConnectionError) else "refused", 0, why
+        except (sdk.OpenAIError, AttributeError, LookupError, TypeError, ValueError):
+            return None, "unreadable", tokens, ""
 
     @cached_property
     def _client(self) -> Any:
         sdk = needed("A judge model needs", "openai", "judge")
-        return sdk.OpenAI(
+        read_within = partial(_read_within, self.timeout)
+        client = sdk.OpenAI(
             api_key=os.environ.get("OPENAI_API_KEY") or "none",
             base_url=self.base_url or None,
             timeout=self.timeout,
             max_retries=self.retries,
             default_headers={"Accept-Encoding": "identity"},
-            http_client=sdk.DefaultHttpxClient(follow_redirects=False, event_hooks={"response": [self._read]}),
+            http_client=sdk.DefaultHttpxClient(follow_redirects=False, event_hooks={"response": [read_within]}),
         )
-
-    def _read(self, response: Any) -> None:
-        """Reads an answer of bounded length within the time, whatever the server sends."""
-        body, end = bytearray(), time.monotonic() + self.timeout
-        try:
-            for part in response.stream:
-                body += part
-                if len(body) > _MOST_BYTES or time.monotonic() > end or "Content-Encoding" in response.headers:
-                    raise ValueError(f"an answer must be plain, within {_MOST_BYTES} bytes and {self.timeout} seconds.")
-        finally:
-            response.stream.close()
-        response.stream = sys.modules[type(response).__module__.partition(".")[0]].ByteStream(bytes(body))
+        weakref.finalize(self, client.close)
+        return client
 
     @cached_property
     def _answers(self) -> sqlite3.Connection:
         answers = sqlite3.connect(self.cache or ":memory:", timeout=60, check_same_thread=False)
+        weakref.finalize(self, answers.close)
         answers.execute("create table if not exists answers (name text primary key, scores text, tokens integer)")
         return answers
 
@@ -241,13 +251,23 @@ class JudgeModel(Options, Judge):
         return int(self._answers.execute("select total(tokens) from answers").fetchone()[0])
 
 
-def _scores(choice: _Choice, number: int) -> Scores:
+def _read_within(seconds: float, response: Any) -> None:
+    """Reads an answer of bounded length within the time, whatever the server sends."""
+    body, end = bytearray(), time.monotonic() + seconds
+    try:
+        for part in response.stream:
+            body += part
+            if len(body) > _MOST_BYTES or time.monotonic() > end or "Content-Encoding" in response.headers:
+                raise ValueError(f"an answer must be plain, within {_MOST_BYTES} bytes and {seconds} seconds.")
+    finally:
+        response.stream.close()
+    response.stream = sys.modules[type(response).__module__.partition(".")[0]].ByteStream(bytes(body))
+
+
+def _scores(said: str, tokens: Sequence[_Token], number: int) -> Scores:
     """The scores of an answer in the form that was asked for; `None` for any other."""
-    said = spoken(choice["message"]["content"])
+    start, scores = "".join(one["token"] for one in tokens).rfind(said), list[float]()
     lines = list(re.finditer(r"[^\n]*\S[^\n]*", said))
-    tokens = (choice.get("logprobs") or {}).get("content") or []
-    start = "".join(one["token"] for one in tokens).rfind(said)
-    scores: list[float] = []
     for place, line in enumerate(lines, 1):
         found = _LINE.fullmatch(line[0])
         if found is None or found[1] not in ((None, "1") if number == 1 else (str(place),)):
