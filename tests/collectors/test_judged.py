@@ -56,8 +56,8 @@ def test_a_judge_gets_what_the_policy_saw_and_did_and_an_unknown_verdict_is_none
     assert first.messages == context.interaction.pending(decisions[0].state)[0].messages
     assert (first.reply, first.action, first.state) == (FILLS[0], "1 1 1", decisions[0].state.world)
     assert context.metrics["oracle/unknown"] == [pytest.approx(verdicts.count(None) / len(verdicts))]
-    assert context.metrics["oracle/tokens"] == [5 * len(judge.moves)] == [context.ledger.judge_tokens]
-    assert context.ledger.metrics()["budget/judge_tokens"] == 5 * len(judge.moves)
+    assert context.metrics["oracle/tokens"] == [5 * len(judge.moves)] == [context.ledger.others["judge"]]
+    assert context.ledger.metrics()["budget/others/judge"] == 5 * len(judge.moves)
 
 
 def test_a_reply_without_an_action_scores_0_and_is_not_judged(chat: Any) -> None:
@@ -115,7 +115,7 @@ def test_every_method_with_verdicts_takes_a_judge_and_leaves_out_what_is_unknown
 
 
 def test_methods_that_read_no_verdicts_refuse_an_oracle() -> None:
-    with pytest.raises(ValueError, match=r"must take verdicts to have an oracle, got .*set turn_scores to verdict"):
+    with pytest.raises(ValueError, match=r"must take verdicts to have an oracle, got .*choose them as its scores"):
         methods.make("turn_credit", oracle=Known())
     assert "verdicts" in methods.make("turn_credit", oracle=Known(), turn_scores="verdict").collector.gives
     with pytest.raises(ValueError, match="got 'oracle'"):

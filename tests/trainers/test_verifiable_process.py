@@ -87,8 +87,10 @@ def test_training_teaches_what_a_judge_model_accepts_and_logs_what_it_cost(
     assert logs[-1]["oracle/valid"] > 0.85
     assert 0 < logs[0]["oracle/unknown"] < 0.5
     assert logs[0]["oracle/failed/refused"] > 0
-    assert logs[-1]["budget/judge_tokens"] == trainer.ledger.judge_tokens == sum(one["oracle/tokens"] for one in logs)
-    assert logs[-1]["budget/judge_tokens"] <= 7 * asked
+    assert (
+        logs[-1]["budget/others/judge"] == trainer.ledger.others["judge"] == sum(one["oracle/tokens"] for one in logs)
+    )
+    assert logs[-1]["budget/others/judge"] <= 7 * asked
 
 
 def test_an_oracle_that_raises_ends_its_episodes_and_no_other(

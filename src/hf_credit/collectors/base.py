@@ -300,7 +300,7 @@ class Verified(Around):
             context.mean("oracle/unknown", [1.0] * costs.pop("unknown") + [0.0] * costs.pop("known"))
             for name, cost in costs.items():
                 context.total(f"oracle/{name}", cost)
-            context.spend(Ledger(judge_tokens=costs["tokens"]))
+            context.spend(Ledger(others={"judge": costs["tokens"]}))
         if self.required:
             return verified
         return [

@@ -262,7 +262,7 @@ def of_groups(
         needs = getattr(estimator, "needs", ())
         if oracle is not None and "verdicts" not in needs:
             raise ValueError(
-                f"{name} must take verdicts to have an oracle, got {oracle!r}; set turn_scores to verdict."
+                f"{name} must take verdicts to have an oracle, got {oracle!r}; choose them as its scores."
             )
         collector: Collector = Group(size=group_size)
         evaluation: Collector = Single()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -61,18 +62,10 @@ class Judge(ABC):
         return frozenset()
 
     def score(self, state: Any, action: str) -> float:
-        """Judges one action by the text of its state.
-
-        Raises:
-            ValueError: the verdict is unknown.
-        """
+        """Judges one action by the text of its state; NaN if that is unknown."""
         shown = {"role": "user", "content": str(state)}
         (found,) = self.judge([Move(messages=[shown], reply=action, state=state, action=action)], Counter())
-        if found is None:
-            raise ValueError(
-                f"a move must have a verdict to be scored, got none for {action[:100]!r}; judge it again."
-            )
-        return found
+        return math.nan if found is None else found
 
     def check(self) -> None:  # noqa: B027 (most need none)
         """Called before a training or an evaluation.

@@ -57,7 +57,7 @@ class _Token(TypedDict):
 
 
 Messages = list[dict[str, str]]
-Scores = list[float] | None
+Scores = Sequence[float | None] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,18 +151,14 @@ class JudgeModel(Options, Judge):
 
         pool = ThreadPoolExecutor(self.concurrency)
         try:
-            for name, (scores, failure, tokens) in zip(
-                asked, pool.map(lambda one: answer(*one), asked.values()), strict=True
-            ):
+            answers = pool.map(lambda one: answer(*one), asked.values())
+            for name, (scores, failure, tokens) in zip(asked, answers, strict=True):
                 known[name] = scores
                 self._keep(name, scores, tokens)
-                costs.update(
-                    {"calls": 1, "tokens": tokens, f"failed/{failure}": 1}
-                    if failure
-                    else {"calls": 1, "tokens": tokens}
-                )
+                costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": bool(failure)})
         finally:
             pool.shutdown(cancel_futures=True)
+            costs.pop("failed/", None)
         if costs["failed/budget"] and "_told" not in vars(self):
             vars(self)["_told"] = True
             logger.warning("The judge's budget of %d tokens is spent; further verdicts are unknown.", self.budget)

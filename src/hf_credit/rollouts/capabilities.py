@@ -343,11 +343,7 @@ class Oracled(Capability):
         return None
 
     def chosen(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        """Returns a judge after its own check, as it judges the decisions of any task; otherwise `check_oracle`.
-
-        Raises:
-            ValueError: as in `check_oracle` or `Judge.check`.
-        """
+        """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check."""
         if not isinstance(oracle, Judge):
             return self.check_oracle(oracle)
         oracle.check()

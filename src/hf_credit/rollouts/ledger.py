@@ -22,7 +22,7 @@ class Ledger:
         decisions: number of replies by role (ADS).
         role_tokens: `tokens` by role.
         counterfactual_tokens: the part of `tokens` in episodes for comparison.
-        judge_tokens: number of tokens of models that judge decisions, which are no part of `tokens`.
+        others: tokens of other models, which are no part of `tokens`, by what these do, such as `"judge"`.
     """
 
     scoring_events: int = 0
@@ -31,7 +31,7 @@ class Ledger:
     decisions: Mapping[str, int] = field(default_factory=dict)
     role_tokens: Mapping[str, int] = field(default_factory=dict)
     counterfactual_tokens: int = 0
-    judge_tokens: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -85,7 +85,7 @@ class Ledger:
             "budget/tokens": self.tokens,
             "budget/completion_tokens": self.completion_tokens,
             **({"budget/counterfactual_tokens": self.counterfactual_tokens} if self.counterfactual_tokens else {}),
-            **({"budget/judge_tokens": self.judge_tokens} if self.judge_tokens else {}),
+            **{f"budget/others/{name}": count for name, count in sorted(self.others.items())},
             **{f"budget/decisions/{role}": count for role, count in sorted(self.decisions.items())},
             **{f"budget/tokens/{role}": count for role, count in sorted(self.role_tokens.items())},
         }
