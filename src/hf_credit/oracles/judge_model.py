@@ -42,7 +42,9 @@ decision alone."""
 _ONE = "\n\nWas the reply right? Answer with one word, yes or no."
 _MANY = "\n\nWhich replies were right? Answer with one line for each, its number and yes or no, such as: 1 yes"
 _LINE = re.compile(r"\W*(?:([0-9]+)\W+)?(yes|no)\W*", re.IGNORECASE | re.ASCII)
-_MARKUP = re.compile(r"<|\[(?=/?\w*[A-Z]{2}\w*\])")  # where a special token such as <|end|> or [INST] may begin
+_MARKUP = re.compile(
+    r"<|\[(?!true|false|null)(?=/?[A-Za-z_]{1,40}\])"
+)  # where a special token such as <|end|> or [INST] may begin
 _MOST_BYTES = 2**20  # of an answer
 
 
@@ -116,6 +118,10 @@ class JudgeModel(Options, Judge):
             raise ValueError(
                 f"a judge must answer, got {why!r} from {redacted(str(self._client.base_url))}; start the server, or "
                 "correct the options of the judge."
+            )
+        if failure:
+            logger.warning(
+                "The judge's answer to a trial has another form than yes or no; change its request or prompt."
             )
         try:
             self._keep("check", None, tokens)
@@ -263,7 +269,7 @@ def _read_within(seconds: float, response: Any) -> None:
 def _scores(said: str, tokens: Sequence[_Token], number: int) -> Scores:
     """The scores of an answer in the form that was asked for; `None` for any other."""
     start, scores = "".join(one["token"] for one in tokens).rfind(said), list[float]()
-    lines = list(re.finditer(r"[^\n]*\S[^\n]*", said))
+    lines = [line for line in re.finditer(r"[^\n]+", said) if line[0].strip()]
     for place, line in enumerate(lines, 1):
         found = _LINE.fullmatch(line[0])
         if found is None or found[1] not in ((None, "1") if number == 1 else (str(place),)):
