@@ -138,6 +138,12 @@ def test_the_files_of_a_policy_cannot_choose_the_server_of_a_judge() -> None:
         assert server.asked == []
 
 
+def test_the_parts_of_a_method_share_their_judge() -> None:
+    options = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    method = methods.make("verifiable_process", oracle={"name": "judge", "options": options})
+    assert method.collector.oracle is method.evaluation.oracle
+
+
 def test_a_method_with_a_judge_is_described_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-the-users-own-key")
     judge = JudgeModel(model="m", base_url="http://127.0.0.1:9/v1")

@@ -31,7 +31,7 @@ from hf_credit.methods.base import Credit, Estimator, Method, paper, score
 from hf_credit.methods.groups import Turns
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
-from hf_credit.oracles import OracleLike
+from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -265,6 +265,7 @@ def verifiable_process(
         ValueError: an option is out of range; in state groups `gamma` is not 0, or `outcome_weight` is not and
             the best reply is committed, so that outcomes are not the policy's.
     """
+    oracle = resolve(oracle)  # one for all, which may keep its answers
     evaluation = Verified(oracle=oracle, required=False)
     collector: Collector = Verified(oracle=oracle)
     verdicts: Estimator = replace(estimator, bonus=bonus)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from hf_credit.environments.actions import plain_action
 from hf_credit.environments.base import Environment, State
@@ -67,12 +67,13 @@ class Judge(ABC):
         (found,) = self.judge([Move(messages=[shown], reply=action, state=state, action=action)], Counter())
         return math.nan if found is None else found
 
-    def check(self) -> None:  # noqa: B027 (most need none)
-        """Called before a training or an evaluation.
+    def check(self) -> Self:
+        """Returns itself, before a training or an evaluation.
 
         Raises:
             ValueError: it cannot judge.
         """
+        return self
 
     @abstractmethod
     def judge(self, moves: Sequence[Move], costs: Counter[str]) -> Sequence[float | None]:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby, takewhile
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 from hf_credit.boundary import Range, encodable, read
 from hf_credit.content import in_words
@@ -104,14 +104,14 @@ class JudgeModel(Options, Judge):
     retries: Annotated[int, Range(0)] = 2
     request: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def check(self) -> None:
-        """Opens the cache and asks one question, once.
+    def check(self) -> Self:
+        """Returns itself, after it opened the cache and asked one question, once.
 
         Raises:
             ValueError: the file is none of answers, or the server cannot be reached or refuses.
         """
         if "_works" in vars(self):
-            return
+            return self
         trial = Move(messages=[{"role": "user", "content": "What is 2 + 3?"}], reply="5", state=None, action="5")
         _, failure, tokens, why = self._ask(self._messages([trial]), 1)
         if failure in ("unreachable", "refused"):
@@ -128,6 +128,7 @@ class JudgeModel(Options, Judge):
         except sqlite3.Error as error:
             raise ValueError(f"a judge's cache must be its own file, got {self.cache!r} ({error}); move it.") from None
         vars(self)["_works"] = True
+        return self
 
     def judge(self, moves: Sequence[Move], costs: Counter[str]) -> list[float | None]:
         calls = [

@@ -344,10 +344,7 @@ class Oracled(Capability):
 
     def chosen(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
         """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check."""
-        if not isinstance(oracle, Judge):
-            return self.check_oracle(oracle)
-        oracle.check()
-        return oracle
+        return oracle.check() if isinstance(oracle, Judge) else self.check_oracle(oracle)
 
 
 class Auditable(Capability):
