@@ -98,5 +98,5 @@ def test_a_small_models_verdicts_and_what_injections_change_are_measured(chat_mo
         moved = fmean(a - b for a, b in pairs) if pairs else math.nan
         print(f"{scores.count(None):3} unknown, score {moved:+.3f}  {injection!r}")
     assert all(score is None or 0 <= score <= 1 for scores in found.values() for score in scores)
-    assert costs["calls"] == len(moves) * len(found)
-    assert costs["tokens"] > 0
+    assert len(known) == len(plain)
+    assert costs["tokens"] > costs["calls"] > 0

@@ -205,11 +205,16 @@ class JudgeModel(Options, Judge):
             shares = read(list[_Token], (choice.get("logprobs") or {}).get("content") or [], "log-probabilities")
             scores = _scores(said, shares, number)
             return scores, "" if scores else "unreadable", tokens, ""
-        except (sdk.APIConnectionError, sdk.APIStatusError) as error:
-            why = redacted(first_line(error.__cause__ or error).replace(self._client.api_key, "***"))
-            return None, "unreachable" if isinstance(error, sdk.APIConnectionError) else "refused", 0, why
-        except (sdk.OpenAIError, AttributeError, LookupError, TypeError, ValueError):
-            return None, "unreadable", tokens, ""
+        except (sdk.OpenAIError, AttributeError, LookupError, TypeError, ValueError) as error:
+            cause = error.__cause__ or error
+            why = redacted(first_line(cause).replace(self._client.api_key, "***"))
+            if isinstance(error, sdk.APIStatusError):
+                return None, "refused", 0, why
+            if isinstance(error, sdk.APIConnectionError) and not isinstance(
+                cause, ValueError
+            ):  # that is of `_read_within`
+                return None, "unreachable", 0, why
+            return None, "unreadable", tokens, why
 
     @cached_property
     def _client(self) -> Any:
