@@ -150,12 +150,28 @@ def test_the_signal_of_methods_is_measured_beside_the_outcome(command, trained_r
     assert [one["signal"]["n"] for one in signals.values()] == [3, 3, 3]
     assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2 * 8]
     assert signals["outcome_reward"]["tokens"] == signals["verifiable_process"]["tokens"]
-    assert set(found["agreement"]) == set(signals)
+    # The policy never succeeds, so that replays would say nothing.
+    assert found["agreement"] == {}
+    assert err.count("no two episodes that were compared had different outcomes") == 3
     assert found["about"]["collections"] == 3
     spent = sum(3 * signals[name]["tokens"] for name in ("rloo", "outcome_reward"))
-    assert found["cost"]["completion_tokens"] > spent - 1  # and that of the replays
+    assert found["cost"]["completion_tokens"] == pytest.approx(spent)
     assert "does not" not in err
     _names_no_folder(tmp_path)
+
+
+def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(command, tmp_path) -> None:
+    policy, small = tmp_path / "policy", ("--hidden-size", 16, "--layers", 1, "--heads", 2, "--episodes", 64)
+    long = ("--epochs", 16, "--learning-rate", 8e-3, "--quality", 0.5)  # enough for a number now and then
+    assert command("init-policy", "relay", policy, "--option", "size=4", *small, *long)[0] == 0
+    small = ("--collections", 3, "--episodes", 12, "--buckets", 2, "--output", tmp_path)
+    code, _, err = command("diagnose", policy, "--protocol", "signal", "--method", "rloo", *small)
+    assert code == 0, err
+    (found,) = json.loads((tmp_path / "signal.json").read_text(encoding="utf-8"))
+    signals = found["signals"]
+    assert min(one["equal"] for one in signals.values()) < 1
+    assert set(found["agreement"]) == set(signals) == {"outcome_reward", "rloo"}
+    assert found["cost"]["completion_tokens"] > sum(3 * one["tokens"] for one in signals.values())
 
 
 @pytest.mark.parametrize(
