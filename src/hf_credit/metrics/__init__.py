@@ -65,12 +65,12 @@ def build(name: str, folder: str | Path) -> Path:
     Raises:
         ValueError: there is no such metric, or its folder exists.
     """
-    text, made = _card(name), Path(folder) / name
+    text, made = card(name), Path(folder) / name
     if made.exists():
         raise ValueError(f"a metric is built in a new folder, got {str(made)!r}; remove it or name another place.")
     code = module(name)
     with filled(made) as new:
-        write(new / "README.md", _HEAD.format(**_facts(name)) + text)
+        write(new / "README.md", text)
         write(new / "requirements.txt", "".join(f"{one}\n" for one in _requirements(code)))
         write(new / f"{name}.py", code)
         copy(PAGE, new / PAGE.name)
@@ -83,10 +83,10 @@ def module(name: str) -> str:
     Raises:
         ValueError: there is no such metric.
     """
-    card = _card(name).replace("\\", "\\\\")
+    text = card(name).split("---\n", 2)[2].replace("\\", "\\\\")
     kind = "".join(word.capitalize() for word in name.split("_"))
     code = standalone({f"{kind}Metric": "hf_credit.metrics.measures"})
-    code = code.replace('CARD = ""', f'CARD = """{card}"""', 1)
+    code = code.replace('CARD = ""', f'CARD = """{text}"""', 1)
     return (
         f'"""The metric {name} with the definitions of hf-credit that it needs, so that it runs without."""\n\n{code}'
     )
@@ -103,12 +103,17 @@ def _facts(name: str) -> dict[str, str]:
     return {fact: value for fact, _, value in (line.partition(": ") for line in head.splitlines())}
 
 
-def _card(name: str) -> str:
-    """A metric's card, without its metadata."""
+def card(name: str) -> str:
+    """Returns a metric's card, with its metadata and the citation of its paper.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
     _, _, text = find(name).read_text(encoding="utf-8").partition("\n\n")
     papers = (_SPACES / "papers.bib").read_text(encoding="utf-8").split("\n\n")
-    paper = next(one for one in papers if one.startswith(f"@misc{{{_facts(name)['paper']},"))
-    return f"\n{text}\n## Citation\n\n```bibtex\n{paper.strip()}\n```\n"
+    facts = _facts(name)
+    paper = next(one for one in papers if one.startswith(f"@misc{{{facts['paper']},"))
+    return f"{_HEAD.format(**facts)}\n{text}\n## Citation\n\n```bibtex\n{paper.strip()}\n```\n"
 
 
 def _requirements(code: str) -> list[str]:
