@@ -114,7 +114,8 @@ def test_a_critic_on_a_folder_of_this_machine_is_refused_and_one_of_the_hub_is_n
     TaskSpec(task="relay", critic_model=str(base.folder)).save(policy)
     publish_checkpoint(policy, "me/criticised", **published)
     loaded = TaskSpec.load(load_checkpoint("me/criticised", **published).folder)
-    assert loaded and loaded.critic_model == "me/base"
+    assert loaded is not None
+    assert loaded.critic_model == "me/base"
 
 
 def test_a_private_base_is_for_private_adapters(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
 from hf_credit.hub.retries import HubError
-from hf_credit_leaderboard import playing, verification
+from hf_credit_leaderboard import playing, service, verification
 from hf_credit_leaderboard.confined import Limits
 from hf_credit_leaderboard.entries import Checkpoint, PlayedEpisode
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED
@@ -109,14 +111,38 @@ def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> Non
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only_and_not_downloaded(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "_OTHER_BYTES", 0)
-    afresh = dataclasses.replace(world, hub=dataclasses.replace(world.hub, cache_dir=tmp_path))
-    record = afresh.verifier(limits=Limits(parameters=1000)).verify("0" * 32, *world.entry("good"))
+    verifier = world.verifier(limits=Limits(parameters=1000))
+    monkeypatch.setattr(service, "copy", None)
+    record = verifier.verify("0" * 32, *world.entry("good"))
     assert record.badge == REPLAYED
     assert "the files of me/good must have at most 8000 bytes together, got" in record.notes[0]
-    assert list(tmp_path.glob("models--*")) == []
+
+
+def test_what_an_entry_makes_the_verifier_download_goes_with_its_check_and_leaves_half_of_the_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    afresh = dataclasses.replace(world, hub=dataclasses.replace(world.hub, cache_dir=tmp_path))
+    verifier = afresh.verifier()
+    entry, episodes = world.entry("good")
+    kept = sorted(tmp_path.rglob("*"))
+    assert verifier.verify("0" * 32, entry, episodes).badge == VERIFIED
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
+    assert "must have at most 1000 bytes together" in verifier.verify("0" * 32, entry, episodes).notes[0]
+    assert sorted(tmp_path.rglob("*")) == kept
+
+
+def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:
+    def play(*_: Any) -> dict[str, Any]:
+        raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
+
+    number = world.send(copied(world))
+    ruling = world.verifier(play=play).handle(number)
+    told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
+    assert "No space left on device: 'ab'" in told
+    assert str(tmp_path.parent) not in told
 
 
 def test_trouble_of_the_hub_itself_closes_nothing(

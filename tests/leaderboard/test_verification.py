@@ -152,6 +152,23 @@ def renumbered_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], _: 
         weights["model.embed_tokens.weight"][place] = before[token]
 
 
+def other_spelling(_: Any, tokenizer: dict[str, Any], __: Any) -> None:
+    """Tokens of circled digits, which are read and written as plain ones."""
+    circled = {digit: chr(0x2460 + int(digit)) for digit in "0123456789"}
+    tokenizer["model"]["vocab"] = {
+        text.translate(str.maketrans(circled)): token for text, token in tokenizer["model"]["vocab"].items()
+    }
+    units = tokenizer["pre_tokenizer"]["pattern"]
+    units["Regex"] = units["Regex"].replace("0-9", "\u2460-\u2469")
+    read, written = circled.items(), [(sign, digit) for digit, sign in circled.items()]
+    rules = [
+        [{"type": "Replace", "pattern": {"String": one}, "content": other} for one, other in pairs]
+        for pairs in (read, written)
+    ]
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": rules[0]}
+    tokenizer["decoder"] = {"type": "Sequence", "decoders": [tokenizer["decoder"], *rules[1]]}
+
+
 def more_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
     size, width = weights["model.embed_tokens.weight"].shape
     weights["model.embed_tokens.weight"] = torch.cat([weights["model.embed_tokens.weight"], torch.zeros(40, width)])
@@ -159,7 +176,7 @@ def more_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], config: d
     config["vocab_size"] = size + 40
 
 
-CHANGES = (one_number_more, larger_norm, half_precision, noise, renumbered_tokens, more_tokens)
+CHANGES = (one_number_more, larger_norm, half_precision, noise, renumbered_tokens, other_spelling, more_tokens)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -84,7 +84,7 @@ def publish_checkpoint(
 
 
 def require_bases(adapters: Iterable[Any], critic: str | None, token: str | None, private: bool | None) -> None:
-    """Refuses, before a training, adapters and a critic that cannot be published for their base: see `Bases.require`."""
+    """Refuses, before a training, adapters and a critic whose bases others could not load: see `Bases.require`."""
     bases = Bases(connect(None, token), bool(private))
     for adapter in adapters:
         bases.require(adapter.base_model_name_or_path, adapter.revision)

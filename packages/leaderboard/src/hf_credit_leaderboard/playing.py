@@ -153,7 +153,7 @@ def _print(logits: torch.Tensor, tokenizer: Any, key: bytes, seed: int) -> list[
     for place, row in enumerate(logits):
         values, tokens = row.topk(min(_LIKELIEST + 1, int((row > -torch.inf).sum())))
         for value, token in zip((values - values[-1]).tolist(), tokens.tolist(), strict=True):
-            text = f"{seed} {place} {tokenizer.convert_ids_to_tokens(token)}".encode("utf-8", "surrogatepass")
+            text = f"{seed} {place} {tokenizer.decode([token])}".encode("utf-8", "surrogatepass")
             bits = hashlib.blake2b(text, key=key, digest_size=PRINT_WIDTH // 8).digest()
             totals += value * (2.0 * np.unpackbits(np.frombuffer(bits, np.uint8)) - 1)
     return [round(float(value), _DIGITS) for value in totals]

@@ -3,21 +3,26 @@ step is idempotent: after a crash, it starts open pull requests again, and merge
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.evaluation.episode_page import written_out
+from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
 from hf_credit.hub.retries import HubError, is_passing
-from hf_credit.redaction import redacted
+from hf_credit.redaction import redacted, without_folders
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.confined import Limits, confined_play
@@ -28,6 +33,7 @@ from hf_credit_leaderboard.seasons import SeasonSecret
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.submission import propose, verified_results
 from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
+from hf_credit_leaderboard.weights import WANTED
 
 logger = logging.getLogger(__name__)
 
@@ -199,18 +205,23 @@ class Verifier:
         most = entries.board_of(entry, self.season).each
         if Counter(one.submitter.casefold() for one in records if submitter)[submitter.casefold()] >= most:
             raise Refusal(f"an account may list at most {most} entries on a board, got one more; it is not played.")
-        return verify_entry(
-            name,
-            entry,
-            episodes,
-            self.season,
-            self.secret,
-            self._checkpoint if entry.kind == "policy" else self.folder,
-            submitter=submitter,
-            listed=records,
-            limits=self.limits,
-            play=self.play,
-        )
+        with self._work() as work:
+            return verify_entry(
+                name,
+                entry,
+                episodes,
+                self.season,
+                self.secret,
+                functools.partial(self._checkpoint, work) if entry.kind == "policy" else self.folder,
+                submitter=submitter,
+                listed=records,
+                limits=self.limits,
+                play=self.play,
+            )
+
+    def _work(self) -> OwnFolder:
+        """A folder for what an entry makes the verifier download, which goes with it."""
+        return OwnFolder(self.hub.cache_dir or HF_HUB_CACHE, prefix="hf-credit-verification-")
 
     def results(self) -> Results:
         """Fetches the current results."""
@@ -252,18 +263,27 @@ class Verifier:
     def _read(self, name: str, revision: str | None) -> tuple[entries.Entry, list[entries.PlayedEpisode]]:
         """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
         paths = entries.paths_of(name)
-        entry_file, replies = map(self.hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
-        if entry_file is None or replies is None:
-            raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
-        digest, entry = entries.read_entry(entry_file)
-        if name != digest:
-            raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
-        entries.require_season(entry, self.season)
-        return entry, entries.read_episodes(replies, entry, self.season)
+        with self._work() as work:
+            hub = dataclasses.replace(self.hub, cache_dir=work)
+            entry_file, replies = map(hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
+            if entry_file is None or replies is None:
+                raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
+            digest, entry = entries.read_entry(entry_file)
+            if name != digest:
+                raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
+            entries.require_season(entry, self.season)
+            return entry, entries.read_episodes(replies, entry, self.season)
 
-    def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
+    def _checkpoint(self, work: Path, repo: str, commit: str, most_bytes: int) -> Path:
+        """Downloads a checkpoint into a folder of its own: a cache holds links into a folder that commits share, so a
+        process that can read one could read the others."""
+        hub, folder = dataclasses.replace(self.hub, cache_dir=work / "cache"), work / repo / commit
+        if folder.is_dir():  # the base of several adapters
+            return folder
+        most = min(most_bytes, shutil.disk_usage(work).free // 2)  # of the download and its copy
         try:
-            return self.hub.checkpoint(repo, commit, most_bytes)
+            for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
+                copy(file, folder / path)
         except TooLarge:
             raise
         except (HubError, ValueError) as error:
@@ -271,6 +291,7 @@ class Verifier:
                 f"a checkpoint must exist at the commit that the entry names, got {repo}@{commit[:12]} "
                 f"({str(error)[:300]}); publish it, and keep it there."
             ) from None
+        return folder
 
     def _whole(self, record: Record, entry: entries.Entry) -> dict[str, Path | bytes]:
         """Returns the file of a record, signed, or raises a `ValueError` if it or the entry cannot be published."""
@@ -295,8 +316,9 @@ def publish_rankings(hub: Hub, results: Results) -> None:
 
 
 def _reason(error: Exception, what: str) -> str:
-    """Returns in one line why an entry is not listed, and logs the traceback of any error but a `ValueError`."""
-    line = first_line(error)
+    """Returns in one line why an entry is not listed, without folders of this machine, since it is published, and logs
+    the traceback of any error but a `ValueError`."""
+    line = without_folders(first_line(error))
     if isinstance(error, ValueError):
         return line
     logger.error("could not check %s", what, exc_info=error)

@@ -124,8 +124,8 @@ def make_submission(
     task = season.board(board)
     commits = [_resolved(hub, run) for run in runs]
     base_commit = None if base is None else _resolved(hub, base)
-    folders = [hub.checkpoint(*pinned_run) for pinned_run in commits]
-    base_folder = None if base_commit is None else hub.checkpoint(*base_commit)
+    folders = [hub.get(repo, "model", sha, WANTED).folder for repo, sha in commits]
+    base_folder = None if base_commit is None else hub.get(base_commit[0], "model", base_commit[1], WANTED).folder
     logs = [_logged(hub, *pinned_run) for pinned_run in commits]
     spec = TaskSpec.load(folders[0]) or task.task()
     training_seeds = list(seeds) or _training_seeds([run for _, run in logs])
