@@ -15,9 +15,8 @@ from hf_credit.hub import retries
 from hf_credit.hub.retries import HubError
 from hf_credit_leaderboard import playing, service, verification
 from hf_credit_leaderboard.confined import Limits
-from hf_credit_leaderboard.entries import Checkpoint, PlayedEpisode
+from hf_credit_leaderboard.entries import Checkpoint
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED
-from hf_credit_leaderboard.seasons import CreditTask
 from hf_credit_leaderboard.service import Ruling
 from hf_credit_leaderboard.submission import Submission, packed
 from local_hub.running import Served, serving
@@ -25,19 +24,11 @@ from local_hub.running import Served, serving
 from .conftest import RESULTS, Board
 from .test_service import World, world_on
 
-CREDIT = "relay credit"
-
 
 @pytest.fixture(scope="module")
 def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The season of the relay, with a board of credit next to it. Each test lists policies of its own."""
-    return world_on(hub, with_credit(board), tmp_path_factory.mktemp("cache"))
-
-
-def with_credit(board: Board) -> Board:
-    spec = board.season.tasks[0].spec
-    task = CreditTask(name=CREDIT, spec=spec, policy="policies/relay", policy_digest="0" * 64, repeats=2)
-    return dataclasses.replace(board, season=dataclasses.replace(board.season, credit=(task,)))
+    """The season of the relay. Each test lists policies of its own."""
+    return world_on(hub, board, tmp_path_factory.mktemp("cache"))
 
 
 def copied(world: World) -> Submission:
@@ -45,16 +36,6 @@ def copied(world: World) -> Submission:
     return packed(
         *world.entry("good", checkpoints=(Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=0),))
     )
-
-
-def credit_of(world: World, options: dict[str, Any]) -> Submission:
-    """An entry of credit, of a method with these options."""
-    entry, _ = world.entry("good", kind="credit", board=CREDIT, checkpoints=())
-    claimed = [
-        PlayedEpisode(checkpoint=0, seed=seed, ending="finished", outcome=0.5, events=(), replies=(), tokens=())
-        for seed in range(2)
-    ]
-    return packed(dataclasses.replace(entry, method={"name": "rloo", "options": options}), claimed)
 
 
 def refused_and_listed(world: World, closed: list[int], policy: str, **options: Any) -> list[Ruling]:
@@ -70,22 +51,12 @@ def refused_and_listed(world: World, closed: list[int], policy: str, **options: 
     return refused
 
 
-def test_options_of_another_kind_and_names_that_are_patterns_close_their_own_requests_alone(world: World) -> None:
+def test_a_name_that_is_a_pattern_closes_its_own_request_alone(world: World) -> None:
     listed = packed(*world.entry("poor"))
     assert world.verifier().handle(world.send(listed)).listed
     pattern = f"[{listed.id[0]}]{listed.id[1:]}"
-    requests = [world.send(credit_of(world, options)) for options in ({"group_size": "a"}, {"name": "x"})]
-    refused = refused_and_listed(world, [*requests, world.opened(b"{}", b"x", name=pattern)], "good")
-    for verdict, told in zip(
-        refused,
-        (
-            "group_size must be a whole number, got 'a'",
-            "options of the method 'rloo' must be of the kinds that it takes, got {'name': 'x'} (TypeError",
-            f"must be 32 hexadecimal digits, got '{pattern}'",
-        ),
-        strict=True,
-    ):
-        assert told in verdict.reason
+    (refused,) = refused_and_listed(world, [world.opened(b"{}", b"x", name=pattern)], "good")
+    assert f"must be 32 hexadecimal digits, got '{pattern}'" in refused.reason
 
 
 def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
@@ -149,8 +120,8 @@ def test_trouble_of_the_hub_itself_closes_nothing(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(tmp_path / "hub") as served:
-        world = world_on(served, with_credit(board), tmp_path / "cache")
-        number, verifier = world.send(credit_of(world, {})), world.verifier()
+        world = world_on(served, board, tmp_path / "cache")
+        number, verifier = world.send(packed(*world.entry("good"))), world.verifier()
     monkeypatch.setattr(retries, "pause", lambda seconds: None)
     with pytest.raises(HubError, match="must be reachable"):
         verifier.handle(number)

@@ -35,18 +35,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Plays an entry in the verifier's confined process.
 
     Args:
-        request: `kind`, of the entry; for "credit" the request of `hf_credit_leaderboard.credit_board.answer`, and
-            for "policy" `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of
-            seeds by name; `print_key`, in hexadecimal, for prints on the seeds called "secret"; `device`.
+        request: `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of seeds by
+            name; `print_key`, in hexadecimal, for prints on the seeds called "secret"; `device`.
 
     Returns:
-        `episodes`, by the names of the seeds; for credit `scores`, and for a policy `prints` and `templates`, one per
-        checkpoint.
+        `episodes`, by the names of the seeds; `prints` and `templates`, one per checkpoint.
     """
-    if request["kind"] == "credit":
-        from hf_credit_leaderboard import credit_board  # this import takes seconds
-
-        return credit_board.answer(request)
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
     spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")

@@ -31,7 +31,6 @@ from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit_leaderboard.results import RANKINGS_FILE, Results, rankings_file
 from hf_credit_leaderboard.seasons import SeasonSecret
 from hf_credit_leaderboard.sources import Hub
-from hf_credit_leaderboard.submission import propose, verified_results
 from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
 from hf_credit_leaderboard.weights import WANTED
 
@@ -63,7 +62,6 @@ class Verifier:
     Args:
         hub: the Hub, with an account that may merge.
         limits, play: as for `hf_credit_leaderboard.verification.verify_entry`.
-        model_results: whether to propose verified results to the model repositories of an entry (`propose`).
 
     Raises:
         ValueError: the benchmark holds no season, or the secret belongs to another one.
@@ -77,16 +75,14 @@ class Verifier:
         *,
         limits: Limits | None = None,
         play: Play = confined_play,
-        model_results: bool = False,
     ) -> None:
         self.hub = hub
-        self.season, self.folder, self.commit = hub.season(benchmark)
+        self.season, _ = hub.season(benchmark)
         if (secret.salt_sha256, secret.public_key) != (self.season.salt_sha256, self.season.public_key):
             raise ValueError(f"the secret must be that of the season {self.season.name!r}, got another season's.")
         self.secret = secret
         self.limits = limits or Limits()
         self.play = play
-        self.model_results = model_results
         self.api = connect(hub.endpoint, hub.token)
         self._repo = Repository(self.api, self.season.results, "dataset")
 
@@ -160,12 +156,6 @@ class Verifier:
         if changed := _changed(before, self._repo.tree("main")).difference(entries.paths_of(name)):
             raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
         self._publish(files)
-        if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
-            source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
-            try:
-                propose(self.hub, entry, verified_results(record), source)
-            except (HubError, ValueError) as error:
-                comment += f" Its results were not proposed to its models: {first_line(error)}"
         return Ruling(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Ruling:
@@ -202,7 +192,7 @@ class Verifier:
                     "nothing is listed twice."
                 )
         records = [row.record for row in listed if row.record is not None and row.entry.board == entry.board]
-        most = entries.board_of(entry, self.season).each
+        most = self.season.board(entry.board).each
         if Counter(one.submitter.casefold() for one in records if submitter)[submitter.casefold()] >= most:
             raise Refusal(f"an account may list at most {most} entries on a board, got one more; it is not played.")
         with self._work() as work:
@@ -212,7 +202,7 @@ class Verifier:
                 episodes,
                 self.season,
                 self.secret,
-                functools.partial(self._checkpoint, work) if entry.kind == "policy" else self.folder,
+                functools.partial(self._checkpoint, work),
                 submitter=submitter,
                 listed=records,
                 limits=self.limits,

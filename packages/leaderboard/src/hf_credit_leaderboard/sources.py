@@ -48,19 +48,17 @@ class Hub:
         """Calls `hf_credit.hub.publishing.publish` for this Hub."""
         return publish(files, repo, repo_type=repo_type, token=self.token, endpoint=self.endpoint, **options)
 
-    def season(self, benchmark: str) -> tuple[Season, Path, str]:
-        """Fetches the season of a benchmark and returns it with its folder and its commit.
+    def season(self, benchmark: str) -> tuple[Season, str]:
+        """Fetches the season of a benchmark and returns it with its commit.
 
         Raises:
             ValueError: the dataset holds no season, or that of another benchmark.
         """
-        fetched = self.get(benchmark, "dataset")
-        if SEASON_FILE not in fetched.files:
-            raise ValueError(f"{benchmark} must hold a season, got no {SEASON_FILE}; name another dataset.")
+        fetched = self.get(benchmark, "dataset", allow=(SEASON_FILE,))
         season = Season.read(fetched.files[SEASON_FILE].read_bytes())
         if season.benchmark != benchmark:
             raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
-        return season, fetched.folder, fetched.commit
+        return season, fetched.commit
 
     def results(self, season: Season) -> Results:
         """Fetches the entries of a season that are listed now."""
