@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -200,10 +199,7 @@ def serve(
     Example:
       hf-credit leaderboard serve me/benchmark
     """
-    _serve(_hub(endpoint), benchmark, port)
-
-
-def _serve(hub: Hub, benchmark: str, port: int | None) -> None:
+    hub = _hub(endpoint)
     from hf_credit_leaderboard import page
     from hf_credit_leaderboard.sources import Source
 
@@ -222,36 +218,6 @@ def publish(benchmark: BenchmarkArgument, repo: Repo, private: Private = False, 
     from hf_credit_leaderboard.space import publish_leaderboard
 
     show(publish_leaderboard(benchmark, repo, private=private, dry_run=dry_run))
-
-
-@leaderboard.command(short_help="Try everything: a Hub, a season, entries, verification, the page.")
-def demo(
-    output: Annotated[Path, typer.Option(help="New folder for everything.")] = Path("runs/leaderboard"),
-    serve_page: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page at the end.")] = True,
-    port: Annotated[int | None, typer.Option(help="Port of the page; by default a free one.")] = None,
-    small: Annotated[bool, typer.Option(help="Use fewer tasks and methods; finishes within minutes.")] = False,
-) -> None:
-    """Starts a local Hub with a season, trains small policies, submits them, verifies all entries and
-    shows the page.
-
-    \b
-    Example:
-      hf-credit leaderboard demo
-    """
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # not supported by local-hub; huggingface_hub reads it on import
-    be_quiet()
-    from hf_credit_leaderboard.cli.demo import SMALL, BoardDemo, run_leaderboard_demo
-
-    with run_leaderboard_demo(SMALL if small else BoardDemo(), output, typer.echo) as (hub, benchmark):
-        print_boards(hub.results(hub.season(benchmark)[0]))
-        if serve_page:
-            _serve(hub, benchmark, port)
-            return
-    typer.echo(
-        "\nTo see the page, serve the Hub again and then the page:\n"
-        f"  hf-credit hub serve {shlex.quote(str(output / 'hub'))}\n"
-        f"  hf-credit leaderboard serve {benchmark} --endpoint http://127.0.0.1:8765"
-    )
 
 
 def _hub(endpoint: str | None) -> Hub:
