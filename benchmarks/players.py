@@ -23,6 +23,7 @@ from transformers import (
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # that its environments are experimental
 
+from hf_credit.rollouts.threads import Thread
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer
@@ -31,7 +32,6 @@ from hf_credit.environments.tasks import tasks
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.policies.scripted import Demonstration, play
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, RolloutRequest
-from hf_credit.rollouts.threads import Thread
 from hf_credit.trainers.micro import settings_of
 from hf_credit.trainers.warm_up import WarmUpTrainer
 

@@ -94,9 +94,10 @@ hf_credit.rollouts.replay: replay_from
 hf_credit.rollouts.special_tokens: SpecialTokens.hide | tests/rollouts/test_special_tokens.py
     tests/rollouts/test_chat.py
 hf_credit.rollouts.templates: _turn | tests/rollouts/test_families.py
-hf_credit.rollouts.threads: continuation if_same_tools | tests/rollouts/test_chat.py tests/rollouts/test_families.py
+hf_credit.rollouts.conversations: continuation if_same_tools |
+    tests/rollouts/test_chat.py tests/rollouts/test_families.py
 hf_credit.rollouts.verification: judged
-hf_credit.rollouts.walk: Walk.draw_seed Walk.take | tests/rollouts/test_engine.py
+hf_credit.rollouts.running: RunningEpisode.draw_seed RunningEpisode.take | tests/rollouts/test_engine.py
 hf_credit.trainers.asynchronous.attention: segment_attention
 hf_credit.trainers.asynchronous.loader: Updates._fresh Updates._laid_out |
     tests/trainers/asynchronous/test_gradient.py tests/trainers/asynchronous/test_trainer.py

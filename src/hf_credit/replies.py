@@ -42,7 +42,7 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ParsedReply:
     """The parts of a reply.
 
     Attributes:
@@ -74,7 +74,7 @@ class Said:
         return tuple(call for call in self.made if call.why)
 
 
-def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
+def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> ParsedReply:
     """Returns the parts of a reply.
 
     A thought that is never closed extends to the end. Text before a mark that only closes a thought is a thought.
@@ -90,7 +90,7 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
         tools: JSON schemas of functions. Their types are those of arguments in XML, which are text without a type.
     """
     if text.lstrip()[:1] not in ("{", "[") and not any(one in text for one in ("<", "◁", "[T", "[/T", "functools[")):
-        return Said(spoken=text, content=text)
+        return ParsedReply(spoken=text, content=text)
     reader = _Reader(text, tools)
     parts = [(kind, text[start:end], calls) for kind, start, end, calls in reader.parts]
     thoughts = "\n".join(one.strip() for kind, one, _ in parts if kind == "thought")
@@ -99,7 +99,7 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
     content = "".join(one for kind, one, calls in parts if kind == "content" or any(not call.name for call in calls))
     if reader.marked:
         spoken, content = spoken.strip(), content.strip()
-    return Said(thoughts=thoughts, spoken=spoken, content=content, made=made)
+    return ParsedReply(thoughts=thoughts, spoken=spoken, content=content, made=made)
 
 
 def spans(text: str) -> list[tuple[str, int, int]]:

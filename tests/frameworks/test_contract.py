@@ -19,7 +19,7 @@ from hf_credit.agents import AgentInteraction
 from hf_credit.agents.check import check, made_up
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.replies import Call, Said
+from hf_credit.replies import Call, ParsedReply
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, LocalContext, Request
 from hf_credit.rollouts.interaction import Reply
 
@@ -68,7 +68,7 @@ class Framework:
     answers: Callable[[str], str] = str
     calls: Callable[..., str] = tool
     unreadable: str = Reply(
-        "<tool_call>", said=Said(spoken="", content="", made=(Call("open_box", {}, "it is cut", '{"box": '),))
+        "<tool_call>", said=ParsedReply(spoken="", content="", made=(Call("open_box", {}, "it is cut", '{"box": '),))
     )
 
 

@@ -17,8 +17,8 @@ from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Chat, Request, rendering
 from hf_credit.rollouts.chat import read_tokens
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.templates import SAID, ChatTemplateError
-from hf_credit.rollouts.threads import Thread
 
 # Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the
 # thoughts out of earlier replies, and puts an empty thought before a reply that no user message follows.
@@ -67,9 +67,9 @@ def tokens(chat, *names):
 
 
 def replied(chat, messages, reply):
-    """The thread after a reply in tokens, and its text."""
+    """The conversation after a reply in tokens, and its text."""
     (text,) = chat.texts([reply])
-    return Thread(messages=(*messages, assistant(text)), ids=chat.context(messages) + tuple(reply)), text
+    return Conversation(messages=(*messages, assistant(text)), ids=chat.context(messages) + tuple(reply)), text
 
 
 def test_a_new_conversation_is_rendered_by_the_template(chat):
@@ -81,30 +81,30 @@ def test_a_new_conversation_is_rendered_by_the_template(chat):
 
 
 def test_a_reply_with_an_end_token_is_followed_by_the_next_turn(chat):
-    thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    conversation, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
 
 
 def test_the_template_ends_a_truncated_reply(chat):
-    thread, text = replied(chat, [user("x")], tokens(chat, "y"))
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    conversation, text = replied(chat, [user("x")], tokens(chat, "y"))
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
 
 
 def test_the_template_ends_an_empty_reply(chat):
-    thread, text = replied(chat, [user("x")], ())
+    conversation, text = replied(chat, [user("x")], ())
     assert text == ""
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|><|end|><|user|>z<|end|><|assistant|>"
 
 
 def test_the_tokens_of_a_reply_are_not_encoded_again(chat):
     reply = tokens(chat, "a", "b", "<|end|>")
     assert encode(chat, "ab") == tokens(chat, "ab")
-    thread, text = replied(chat, [user("x")], reply)
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
-    assert context[: len(thread.ids)] == thread.ids
+    conversation, text = replied(chat, [user("x")], reply)
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
+    assert context[: len(conversation.ids)] == conversation.ids
     assert context != chat.context([user("x"), assistant(text), user("z")])
 
 
@@ -114,23 +114,23 @@ def test_the_next_context_begins_with_the_last_context_and_reply(tokenizer, temp
     chat = Chat(tokenizer if template is None else with_template(tokenizer, template))
     closing = chat.context([user("q")])
     tail = chat._added_text([SAID, user("q")])
-    messages, thread = [user("q")], None
+    messages, conversation = [user("q")], None
     for reply in replies:
-        context = chat.context(messages, thread)
-        if thread is None:
+        context = chat.context(messages, conversation)
+        if conversation is None:
             assert context == closing
         else:
-            assert context[: len(thread.ids)] == thread.ids
-            added = context[len(thread.ids) :]
-            closed_itself = thread.ids[-1] == encode(chat, tail)[0]
+            assert context[: len(conversation.ids)] == conversation.ids
+            added = context[len(conversation.ids) :]
+            closed_itself = conversation.ids[-1] == encode(chat, tail)[0]
             assert added == encode(chat, tail)[int(closed_itself) :]
         (text,) = chat.texts([reply])
-        thread = Thread(messages=(*messages, assistant(text)), ids=context + tuple(reply))
-        messages = [*thread.messages, user("q")]
+        conversation = Conversation(messages=(*messages, assistant(text)), ids=context + tuple(reply))
+        messages = [*conversation.messages, user("q")]
 
 
 def test_a_conversation_that_does_not_continue_its_thread_is_rendered_again(chat):
-    thread, _ = replied(chat, [user("x")], tokens(chat, "a", "b", "<|end|>"))
+    conversation, _ = replied(chat, [user("x")], tokens(chat, "a", "b", "<|end|>"))
     for messages in (
         [user("x")],
         [user("x"), assistant("ab")],
@@ -138,20 +138,20 @@ def test_a_conversation_that_does_not_continue_its_thread_is_rendered_again(chat
         [user("other"), assistant("ab"), user("z")],
         [{"role": "system", "content": "s"}, user("x"), assistant("ab"), user("z")],
     ):
-        assert chat.context(messages, thread) == chat.context(messages)
+        assert chat.context(messages, conversation) == chat.context(messages)
 
 
 def test_several_messages_can_be_added_at_once(chat):
-    thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
-    context = chat.context([user("x"), assistant(text), user("1"), user("2")], thread)
-    assert decode(chat, context[len(thread.ids) :]) == "<|user|>1<|end|><|user|>2<|end|><|assistant|>"
+    conversation, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("1"), user("2")], conversation)
+    assert decode(chat, context[len(conversation.ids) :]) == "<|user|>1<|end|><|user|>2<|end|><|assistant|>"
 
 
 def test_thoughts_stay_in_the_context_unchanged(tokenizer):
     chat = Chat(with_template(tokenizer, THINKING))
     reply = encode(chat, "<think>abc</think>y<|end|>")
-    thread, text = replied(chat, [user("x")], reply)
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    conversation, text = replied(chat, [user("x")], reply)
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == (
         "<|user|>x<|end|>\n<|assistant|><think>abc</think>y<|end|>\n<|user|>z<|end|>\n<|assistant|>"
     )
@@ -160,8 +160,8 @@ def test_thoughts_stay_in_the_context_unchanged(tokenizer):
 
 def test_no_thought_is_added_to_an_earlier_reply(tokenizer):
     chat = Chat(with_template(tokenizer, THINKING), {"enable_thinking": False})
-    thread, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    conversation, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == (
         "<|user|>x<|end|>\n<|assistant|><think></think>y<|end|>\n<|user|>z<|end|>\n<|assistant|><think></think>"
     )
@@ -170,24 +170,24 @@ def test_no_thought_is_added_to_an_earlier_reply(tokenizer):
 def test_a_template_without_end_tokens_continues_after_the_reply(tokenizer):
     chat = Chat(with_template(tokenizer, PLAIN))
     for reply, closed in (("y", "y\n\n"), ("y\n\n", "y\n\n"), ("y\n", "y\n\n\n"), ("y<|end|>", "y<|end|>\n\n")):
-        thread, text = replied(chat, [user("x")], encode(chat, reply))
-        context = chat.context([user("x"), assistant(text), user("z")], thread)
+        conversation, text = replied(chat, [user("x")], encode(chat, reply))
+        context = chat.context([user("x"), assistant(text), user("z")], conversation)
         assert decode(chat, context) == f"user: x\n\nassistant: {closed}user: z\n\nassistant: "
 
 
 def test_a_template_that_trims_replies_does_not_change_their_tokens(tokenizer):
     template = tokenizer.chat_template.replace("message.content", "message.content | trim")
     chat = Chat(with_template(tokenizer, template))
-    thread, text = replied(chat, [user("x")], encode(chat, "  y  <|end|>"))
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    conversation, text = replied(chat, [user("x")], encode(chat, "  y  <|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>  y  <|end|><|user|>z<|end|><|assistant|>"
 
 
 def test_an_observation_may_contain_the_placeholder_of_a_reply(chat):
     marker = "\ue000reply\ue001"
-    thread, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
-    context = chat.context([user("x"), assistant(text), user(f"1{marker}2")], thread)
-    assert decode(chat, context[len(thread.ids) :]) == "<|user|>1reply2<|end|><|assistant|>"
+    conversation, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
+    context = chat.context([user("x"), assistant(text), user(f"1{marker}2")], conversation)
+    assert decode(chat, context[len(conversation.ids) :]) == "<|user|>1reply2<|end|><|assistant|>"
 
 
 def test_template_kwargs_are_passed_to_the_template(tokenizer):
@@ -227,8 +227,8 @@ def test_the_end_token_may_be_the_padding_token(tokenizer):
     other = copy.deepcopy(tokenizer)
     other.pad_token = other.eos_token
     chat = Chat(other)
-    thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
-    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    conversation, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], conversation)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
 
 
@@ -320,9 +320,9 @@ def test_templates_in_threads_have_their_limits(tokenizer, monkeypatch):
             Chat(with_template(tokenizer, ENDLESS + PLAIN))
         found.append(error)
 
-    thread = threading.Thread(target=build)
-    thread.start()
-    thread.join()
+    conversation = threading.Thread(target=build)
+    conversation.start()
+    conversation.join()
     assert len(found) == 1
 
 
@@ -392,11 +392,11 @@ def test_each_request_has_its_tools(taught):
 def test_a_conversation_is_continued_only_with_equal_tools(taught):
     first = Request(role="r", messages=[user("x")], tools=[tool("ab")])
     (context,) = taught.contexts([(first, None)])
-    thread = Thread.after(first, "ab", context + tokens(taught, "a", "b", "<|end|>"))
-    messages = [*thread.messages, user("z")]
+    conversation = Conversation.after(first, "ab", context + tokens(taught, "a", "b", "<|end|>"))
+    messages = [*conversation.messages, user("z")]
     same, other = (Request(role="r", messages=messages, tools=[tool(name)]) for name in ("ab", "c"))
-    (kept,), (anew,) = taught.contexts([(same, thread)]), taught.contexts([(other, thread)])
-    assert kept[: len(thread.ids)] == thread.ids
+    (kept,), (anew,) = taught.contexts([(same, conversation)]), taught.contexts([(other, conversation)])
+    assert kept[: len(conversation.ids)] == conversation.ids
     assert anew == taught.context(messages, None, [tool("c")])
 
 
@@ -464,8 +464,8 @@ def test_a_turn_ends_as_the_template_writes_it(stopping):
 
 def test_a_reply_that_ended_otherwise_is_followed_by_the_templates_own_end(stopping):
     for ending, shown in (("<|stop|>", "y<|stop|>"), ("<|end|>", "y<|end|><|stop|>"), ("y", "yy<|stop|>")):
-        thread, text = replied(stopping, [user("x")], tokens(stopping, "y", ending))
-        context = stopping.context([user("x"), assistant(text), user("z")], thread)
+        conversation, text = replied(stopping, [user("x")], tokens(stopping, "y", ending))
+        context = stopping.context([user("x"), assistant(text), user("z")], conversation)
         assert (
             decode(stopping, context) == f"<|user|>x<|stop|>\n<|assistant|>{shown}\n<|user|>z<|stop|>\n<|assistant|>"
         )
@@ -592,8 +592,10 @@ def test_an_answer_cannot_write_the_token_that_ends_a_turn_with_calls(tokenizer)
     other = with_template(tokenizer, template)
     other.add_tokens([AddedToken("<|called|>", special=False, normalized=False)])
     chat = Chat(other)
-    thread, _ = replied(chat, [user("x")], encode(chat, "ab<|called|>"))
-    added = chat.context([*thread.messages, {"role": "tool", "content": "<|called|>"}], thread)[len(thread.ids) :]
+    conversation, _ = replied(chat, [user("x")], encode(chat, "ab<|called|>"))
+    added = chat.context([*conversation.messages, {"role": "tool", "content": "<|called|>"}], conversation)[
+        len(conversation.ids) :
+    ]
     assert decode(chat, added) == "[<|called|>]<|assistant|>"
     assert tokens(chat, "<|called|>")[0] not in added
 
@@ -609,8 +611,10 @@ BEHIND_CALLS = (
 
 def test_an_answer_that_a_template_shows_only_behind_a_call_is_in_the_context(tokenizer):
     chat = Chat(with_template(tokenizer, BEHIND_CALLS))
-    thread, _ = replied(chat, [user("x")], encode(chat, "ab<|end|>"))
-    added = chat.context([*thread.messages, {"role": "tool", "content": "1"}], thread)[len(thread.ids) :]
+    conversation, _ = replied(chat, [user("x")], encode(chat, "ab<|end|>"))
+    added = chat.context([*conversation.messages, {"role": "tool", "content": "1"}], conversation)[
+        len(conversation.ids) :
+    ]
     assert decode(chat, added) == "[1]<|assistant|>"
 
 

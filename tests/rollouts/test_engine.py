@@ -508,7 +508,7 @@ def test_simultaneous_decisions_are_known_after_their_states_were_serialised(cha
     assert again == episode
     assert [[one.role for one in step] for step in again.steps] == [[f"voter {number}" for number in range(5)]] * 2
     assert replay_from(Vote(), chat, again, 7) == replay_from(Vote(), chat, episode, 7)
-    assert set(replay_from(Vote(), chat, again, 4).threads) == set()
+    assert set(replay_from(Vote(), chat, again, 4).conversations) == set()
 
 
 def test_a_replay_continues_the_count_of_steps(chat):

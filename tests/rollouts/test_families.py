@@ -20,9 +20,9 @@ from hf_credit.agents.calls import canonical_messages, shown_message
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import MARKS, read_reply
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Request, RolloutRequest
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.interaction import Reply
 from hf_credit.rollouts.templates import ChatTemplateError
-from hf_credit.rollouts.threads import Thread
 
 FOUND = importlib.util.find_spec("trl")
 FOLDER = Path(str(FOUND.origin)).parent / "chat_templates" if FOUND else Path("nowhere")
@@ -104,27 +104,29 @@ def text_of(chat: Chat, ids: Any) -> str:
     return str(chat.tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
-def reply_of(chat: Chat, messages: list[dict[str, Any]], said: str, tools: Any = ()) -> tuple[Thread, tuple[int, ...]]:
-    """The thread after a reply, and the reply's tokens."""
+def reply_of(
+    chat: Chat, messages: list[dict[str, Any]], said: str, tools: Any = ()
+) -> tuple[Conversation, tuple[int, ...]]:
+    """The conversation after a reply, and the reply's tokens."""
     context = chat.context(messages, tools=tools)
     ids = chat.reply_ids(said, tools=tools)
     request = Request(role="r", messages=messages, tools=tools)
-    return Thread.after(request, chat.texts([ids])[0], context + ids), ids
+    return Conversation.after(request, chat.texts([ids])[0], context + ids), ids
 
 
 @pytest.mark.parametrize("name", sorted(set(FILES) - {one for one in FILES if family(one) in NO_TEXT}))
 def test_every_message_is_in_the_context_once_and_the_template_ends_it(name: str) -> None:
     chat = Chat(tokenizer_of(name))
-    thread, ids = reply_of(chat, [user("Q1x")], "A1x")
-    context = chat.context([*thread.messages, user("Q2x")], thread)
+    conversation, ids = reply_of(chat, [user("Q1x")], "A1x")
+    context = chat.context([*conversation.messages, user("Q2x")], conversation)
     text = text_of(chat, context)
     assert [text.count(one) for one in ("Q1x", "A1x", "Q2x")] == [1, 1, 1]
-    assert context[: len(thread.ids)] == thread.ids
+    assert context[: len(conversation.ids)] == conversation.ids
     own: Any = chat.tokenizer.apply_chat_template(
         [user("Q1x"), {"role": "assistant", "content": "A1x"}, user("Q2x")], tokenize=False, add_generation_prompt=True
     )
     behind = own.partition("A1x")[2]
-    added = text_of(chat, context[len(thread.ids) :])
+    added = text_of(chat, context[len(conversation.ids) :])
     assert behind in (added, text_of(chat, ids[-1:]) + added)
     assert ids[-1] in chat.end_tokens
 
@@ -147,11 +149,11 @@ def test_every_answer_of_a_tool_is_in_the_context_once_behind_its_call(name: str
     said = "".join(
         f'<tool_call>{{"name": "{one}", "arguments": {{"at": "box"}}}}</tool_call>' for one in ("look", "peek")[:count]
     )
-    thread, ids = reply_of(chat, [user("Q1x")], said, TOOLS)
+    conversation, ids = reply_of(chat, [user("Q1x")], said, TOOLS)
     answers = [tool(f"R{number}x") for number in range(count)]
-    context = chat.context([*thread.messages, *answers], thread, TOOLS)
-    added = text_of(chat, context[len(thread.ids) :])
-    assert context[: len(thread.ids)] == thread.ids
+    context = chat.context([*conversation.messages, *answers], conversation, TOOLS)
+    added = text_of(chat, context[len(conversation.ids) :])
+    assert context[: len(conversation.ids)] == conversation.ids
     assert [added.count(f"R{number}x") for number in range(count)] == [1] * count
     assert added.index("R0x") < added.index(f"R{count - 1}x") or count == 1
     own: Any = None
@@ -171,8 +173,12 @@ def test_every_answer_of_a_tool_is_in_the_context_once_behind_its_call(name: str
     assert own.removesuffix(added).endswith(text_of(chat, ids[-1:]))
     assert ids[-1] in chat.end_tokens
     # A reply that ended with another token is followed by the template's own.
-    cut = Thread(messages=thread.messages, ids=(*thread.ids[:-1], chat.tokenizer.eos_token_id), tools=thread.tools)
-    whole = chat.context([*thread.messages, *answers], cut, TOOLS)
+    cut = Conversation(
+        messages=conversation.messages,
+        ids=(*conversation.ids[:-1], chat.tokenizer.eos_token_id),
+        tools=conversation.tools,
+    )
+    whole = chat.context([*conversation.messages, *answers], cut, TOOLS)
     assert text_of(chat, whole[len(cut.ids) :]) == text_of(chat, ids[-1:]) + added
 
 
@@ -406,16 +412,16 @@ def require_served_contexts(chat: Chat, calls: tuple[str, ...] = (), **kwargs: A
     offered = {"tools": TOOLS} if calls else {}
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Q <eos>"}]
     served: list[dict[str, Any]] = [{"role": "user", "content": f"Q {EOS}"}]
-    thread, number = None, 0
+    conversation, number = None, 0
     for turn in range(4):
         request = Request(role="r", messages=messages, tools=tools, rendered=True)
-        (context,) = chat.contexts([(request, thread)])
+        (context,) = chat.contexts([(request, conversation)])
         assert context == ids_as_served(chat, served, **offered, **kwargs)
         made = [{"name": one, "arguments": {"at": f"b{turn}"}} for one in calls]
         written = "".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in made) or f"A{turn} <eos>"
         opened = "" if chat.opened(context) else "<think>"
         ids = chat.reply_ids(f"{opened}T{turn} <eos></think>{written}", context, tools)
-        thread = Thread.after(request, chat.texts([ids], [context])[0], context + ids)
+        conversation = Conversation.after(request, chat.texts([ids], [context])[0], context + ids)
         said: dict[str, Any] = {"role": "assistant", "content": written.replace("<eos>", EOS)}
         said["reasoning_content"] = f"T{turn} {EOS}"
         if calls and name not in NO_CALLS:
@@ -430,7 +436,7 @@ def require_served_contexts(chat: Chat, calls: tuple[str, ...] = (), **kwargs: A
             for answer, call in itertools.zip_longest(answers, said.get("tool_calls", []))
         ]
         number += len(said.get("tool_calls", []))
-        messages = [*thread.messages, *answers]
+        messages = [*conversation.messages, *answers]
         served = [*served, said, *({**one, "content": one["content"].replace("<eos>", EOS)} for one in numbered)]
 
 
@@ -447,8 +453,8 @@ def test_a_rendered_history_with_tools_is_as_served(name: str) -> None:
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "deepseek_r1_distill"])
 def test_messages_that_an_agent_has_trimmed_are_rendered_as_served(name: str) -> None:
     chat = Chat(tokenizer_of(name))
-    thread, _ = reply_of(chat, [user("long"), user("Q0")], "<think>T0</think>A0")
-    context = chat.context([user("short"), thread.messages[-1], user("Q1")], thread)
+    conversation, _ = reply_of(chat, [user("long"), user("Q0")], "<think>T0</think>A0")
+    context = chat.context([user("short"), conversation.messages[-1], user("Q1")], conversation)
     said = {"role": "assistant", "content": "A0", "reasoning_content": "T0"}
     assert context == ids_as_served(chat, [user("short"), said, user("Q1")])
 
@@ -493,7 +499,7 @@ def test_results_in_another_order_than_their_calls_are_those_of_their_calls(name
     shown = [shown_message(one) for one in canonical_messages([user("Q1x"), turn, *results])]
     assert text_of(chat, chat.context(shown, tools=TOOLS)) == served
     said = "\n".join(marked(write_call(one["function"]["name"], {"at": "box"})) for one in TOOLS)
-    thread, _ = reply_of(chat, [user("Q1x")], said, TOOLS)
-    continued = text_of(chat, chat.context([*thread.messages, *shown[2:]], thread, TOOLS))
+    conversation, _ = reply_of(chat, [user("Q1x")], said, TOOLS)
+    continued = text_of(chat, chat.context([*conversation.messages, *shown[2:]], conversation, TOOLS))
     assert continued.partition("R1x")[0].endswith(str(served).partition("R1x")[0][-12:])
     assert continued.partition("R1x")[2] == str(served).partition("R1x")[2]

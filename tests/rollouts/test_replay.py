@@ -196,7 +196,7 @@ def test_alternatives_at_a_recorded_decision_share_its_context(chat):
 def test_simultaneous_decisions_are_not_in_the_past_of_a_replay(chat):
     (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     assert [decision.event for decision in episode.decisions] == ["host", "ann", "bob", "host"]
-    threads = [set(replay_from(Panel(), chat, episode, index).threads) for index in range(4)]
+    threads = [set(replay_from(Panel(), chat, episode, index).conversations) for index in range(4)]
     assert threads == [set(), {"host"}, {"host"}, {"host", "ann", "bob"}]
 
 

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.special_tokens import SpecialTokens, plain_role
-from hf_credit.rollouts.threads import Thread
 
 LETTERS = sorted(set(string.printable) - set("\t\r\x0b\x0c"))
 CHATML = (
@@ -194,10 +194,10 @@ def test_messages_added_to_a_conversation_have_no_special_tokens(family: str, da
     chat, texts = chat_of(family), hostile(family)
     start = chat.context([user("a")])
     reply = chat.encode("b")
-    thread = Thread(messages=(user("a"), assistant("b")), ids=start + reply)
-    plain = chat.context([*thread.messages, user("a")], thread)
-    got = chat.context([*thread.messages, user(data.draw(texts))], thread)
-    assert got[: len(thread.ids)] == thread.ids
+    conversation = Conversation(messages=(user("a"), assistant("b")), ids=start + reply)
+    plain = chat.context([*conversation.messages, user("a")], conversation)
+    got = chat.context([*conversation.messages, user(data.draw(texts))], conversation)
+    assert got[: len(conversation.ids)] == conversation.ids
     assert specials(chat, got) == specials(chat, plain)
 
 

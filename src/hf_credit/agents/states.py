@@ -46,7 +46,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversation:
+class LastCall:
     """The last call of a conversation.
 
     Attributes:
@@ -86,7 +86,7 @@ class AgentState:
     without: tuple[str, ...] = ()
     answered: tuple[AnsweredCall, ...] = ()
     waiting: tuple[Waiting, ...] = ()
-    conversations: tuple[Conversation, ...] = ()
+    conversations: tuple[LastCall, ...] = ()
     kept: tuple[int, int] = (0, 0)
     refused: int = 0
     status: Literal["active", "finished", "raised", "stopped"] = "active"
@@ -120,7 +120,7 @@ def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> Agent
         if "too_long" in json.loads(reply.reply):
             continue
         messages = json.loads(one.asked)["messages"]
-        conversations[one.event] = Conversation(
+        conversations[one.event] = LastCall(
             event=one.event,
             length=len(messages),
             messages=digest(messages),

@@ -24,7 +24,7 @@ from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, sp
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import absent_inputs
 from hf_credit.optional_packages import needed
-from hf_credit.replies import Said, listed_calls, read_reply
+from hf_credit.replies import ParsedReply, listed_calls, read_reply
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.rollouts.interaction import Message, Reply
@@ -404,10 +404,10 @@ def _reply(message: Mapping[str, Any]) -> str:
     calls = message.get("tool_calls", ())
     marks = [marked(write_call(call["name"], call["arguments"])) for call in calls]
     spoken = "\n".join(filter(None, (content, *marks)))
-    if not (calls or thoughts) or read_reply(content) != Said(spoken=content, content=content):
+    if not (calls or thoughts) or read_reply(content) != ParsedReply(spoken=content, content=content):
         return opening + spoken  # what marks the content has are read with the others
     parts = {"thoughts": thoughts.strip(), "spoken": spoken.strip(), "content": content.strip()}
-    return Reply(opening + spoken, said=Said(**parts, made=listed_calls(calls)))
+    return Reply(opening + spoken, said=ParsedReply(**parts, made=listed_calls(calls)))
 
 
 def _called(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -178,7 +178,7 @@ class StateGroups:
             for instance, replies in groups.items():
                 chosen = self._chosen(replies, context.draws("commit", instance, number))
                 before = episodes[instance].decisions if instance in episodes else ()
-                begun: Any = {"start": instance, "threads": (episodes.get(instance) or chosen).threads}
+                begun: Any = {"start": instance, "conversations": (episodes.get(instance) or chosen).conversations}
                 for one in replies:
                     whole = replace(one, decisions=(*before, *one.decisions), branch=(), num_leaves=1, **begun)
                     if one is chosen:

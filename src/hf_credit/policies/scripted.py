@@ -16,9 +16,9 @@ from hf_credit.oracles import Oracle
 from hf_credit.registry import find
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
 from hf_credit.rollouts.capabilities import Oracled, Scripted, TrainedRoles
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script
-from hf_credit.rollouts.threads import Thread
 
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, its pending requests, and the replies to them."""
@@ -109,14 +109,14 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
     steps, final = walked
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
-    threads: dict[str, Thread] = {}
+    conversations: dict[str, Conversation] = {}
     untrained = TrainedRoles(interaction).untrained
     for number, ((state, requests, replies), after) in enumerate(zip(steps, states[1:], strict=True)):
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):
-            context = chat.context(request.messages, threads.get(request.event), request.tools)
+            context = chat.context(request.messages, conversations.get(request.event), request.tools)
             ids = chat.reply_ids(reply, context, request.tools)
-            threads[request.event] = Thread.after(request, reply, context + ids)
+            conversations[request.event] = Conversation.after(request, reply, context + ids)
             decisions.append(
                 Decision(
                     role=request.role,

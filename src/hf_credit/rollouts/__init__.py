@@ -11,9 +11,9 @@ from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, continued, replay_from
 from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
+from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
 from hf_credit.rollouts.verification import verify
-from hf_credit.rollouts.walk import RolloutRequest
 
 __all__ = [
     "Alternative", "Chat", "Context", "ContextCollisionError", "ContextKeys", "CriticInput", "Decision", "Ending",

@@ -10,34 +10,34 @@ from queue import SimpleQueue
 from typing import Any
 
 from hf_credit.rollouts.pulse import PULSE
+from hf_credit.rollouts.running import RunningEpisode
 from hf_credit.rollouts.samplers import BadReplyError, Generation
-from hf_credit.rollouts.walk import Walk
 
 
 class Arrivals:
-    """The futures that walks wait for: single replies, and parallel steps."""
+    """The futures that running episodes wait for: single replies, and parallel steps."""
 
     def __init__(self, lock: threading.Lock | None) -> None:
         self.lock = lock
         self._expected: set[Future[Any]] = set()
-        self._arrived: SimpleQueue[tuple[Future[Any], Walk[Any], Callable[[Any], object]]] = SimpleQueue()
+        self._arrived: SimpleQueue[tuple[Future[Any], RunningEpisode[Any], Callable[[Any], object]]] = SimpleQueue()
 
-    def expect(self, future: Future[Any], walk: Walk[Any], take: Callable[[Any], object]) -> None:
-        """Lets `walk` wait for a future, the result of which is passed to `take`."""
+    def expect(self, future: Future[Any], running: RunningEpisode[Any], take: Callable[[Any], object]) -> None:
+        """Lets `running` wait for a future, the result of which is passed to `take`."""
         self._expected.add(future)
-        future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
+        future.add_done_callback(lambda done: self._arrived.put((done, running, take)))
 
-    def take(self, wait: bool) -> list[Walk[Any]]:
+    def take(self, wait: bool) -> list[RunningEpisode[Any]]:
         """Passes on the results that have arrived.
 
         Args:
             wait: whether to wait for at least one.
 
         Returns:
-            The walks that have all their results.
+            The running episodes that have all their results.
 
         Raises:
-            Exception: the exception of a future, but for a bad reply, with which its walk ends.
+            Exception: the exception of a future, but for a bad reply, with which its running episode ends.
         """
         if wait and self._arrived.empty():
             with released(self.lock):
@@ -47,7 +47,7 @@ class Arrivals:
         while not self._arrived.empty():
             arrived.append(self._arrived.get())
         complete = []
-        for future, walk, take in arrived:
+        for future, running, take in arrived:
             self._expected.discard(future)
             try:
                 result = future.result()
@@ -55,10 +55,10 @@ class Arrivals:
                     PULSE.replied([len(result.ids)])
                 take(result)
             except BadReplyError as error:
-                walk.refused = error
-            walk.coming -= 1
-            if not walk.coming:
-                complete.append(walk)
+                running.refused = error
+            running.coming -= 1
+            if not running.coming:
+                complete.append(running)
         return complete
 
     def cancel(self) -> None:

@@ -19,7 +19,7 @@ from hf_credit.replies import (
     MESSAGE_MARKS,
     MOST_CHARACTERS,
     Call,
-    Said,
+    ParsedReply,
     closing_of,
     listed_calls,
     open_thought,
@@ -27,11 +27,11 @@ from hf_credit.replies import (
     read_reply,
 )
 from hf_credit.rollouts import rendering, templates
+from hf_credit.rollouts.conversations import Conversation, continuation, if_same_tools
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
-from hf_credit.rollouts.threads import Thread, continuation, if_same_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -50,7 +50,7 @@ class Chat:
     A template that writes the date gets one that stays: that of `template_kwargs["today"]`, as "2026-01-31", which is
     set to the present one if it is missing, and kept with the policy and its checkpoints.
 
-    A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
+    Messages that continue a `Conversation` have its tokens plus those of the new messages: replies are never decoded
     and encoded again. After a reply is the template's own text after an assistant's turn, from the token that ends it
     on; a reply that ended with another token has both. A turn that tools answered is rendered with its calls, without
     which some templates show no answer. Only the template writes special tokens: the text of a special token in a
@@ -222,20 +222,20 @@ class Chat:
         )
 
     def context(
-        self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Message], before: Conversation | None = None, tools: Sequence[Mapping[str, Any]] = ()
     ) -> Context:
-        """Returns the token ids of a conversation up to the next reply; appended to `thread` if it continues that.
+        """Returns the token ids of messages up to the next reply; appended to those of `before` if they continue it.
 
         Text parts of a message are joined by line breaks.
         """
-        (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(thread, tools))])
+        (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(before, tools))])
         return ids
 
-    def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[Context | Exception]:
+    def contexts(self, requests: Sequence[tuple[Request, Conversation | None]]) -> list[Context | Exception]:
         """Returns `context` of many conversations, rendered and encoded together; equal ones once.
 
         Args:
-            requests: requests, each with its thread.
+            requests: requests, each with its conversation.
 
         Returns:
             For each request the token ids, or the exception of the template or the tokenizer.
@@ -246,44 +246,42 @@ class Chat:
                 batches.setdefault(self.telling_of(request.tools), []).append(index)
             contexts: dict[int, Context] = {}
             for chat, indices in batches.items():
-                of_chat = [
-                    (request.messages, if_same_tools(thread, request.tools))
-                    for request, thread in (requests[index] for index in indices)
-                ]
+                some = [requests[index] for index in indices]
+                of_chat = [(one.messages, if_same_tools(conversation, one.tools)) for one, conversation in some]
                 contexts.update(zip(indices, chat._contexts(of_chat), strict=True))
             return [contexts[index] for index in range(len(requests))]
         except Exception:  # one of them fails: render each separately
             return [self._context_or_error(*one) for one in requests]
 
-    def _context_or_error(self, request: Request, thread: Thread | None) -> Context | Exception:
+    def _context_or_error(self, request: Request, conversation: Conversation | None) -> Context | Exception:
         try:
-            return self.context(request.messages, thread, request.tools)
+            return self.context(request.messages, conversation, request.tools)
         except Exception as error:
             return error
 
-    def _contexts(self, threads: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[Context]:
-        conversations: list[list[Message]] = []  # distinct
+    def _contexts(self, requests: Sequence[tuple[Sequence[Message], Conversation | None]]) -> list[Context]:
+        rendered: list[list[Message]] = []  # distinct
         hidden_tokens: list[Hidden | None] = []
         index_of: dict[Any, int] = {}
         parts: list[tuple[Context | None, int]] = []  # the prefix, and the index of the conversation
-        for messages, thread in threads:
-            added = continuation(messages, thread)
-            if thread is None or added is None:
+        for messages, conversation in requests:
+            added = continuation(messages, conversation)
+            if conversation is None or added is None:
                 new = self._whole(messages)
             else:
-                new = self._turn(added, thread.messages[-1]["content"])
-            index = index_of.setdefault((added is None, _key(new)), len(conversations))
-            if index == len(conversations):
+                new = self._turn(added, conversation.messages[-1]["content"])
+            index = index_of.setdefault((added is None, _key(new)), len(rendered))
+            if index == len(rendered):
                 visible, hidden = self._special.hide(new)
-                conversations.append(visible if added is None else [USER, *visible])
+                rendered.append(visible if added is None else [USER, *visible])
                 hidden_tokens.append(hidden)
-            parts.append((None if thread is None or added is None else thread.ids, index))
-        if not conversations:
+            parts.append((None if conversation is None or added is None else conversation.ids, index))
+        if not rendered:
             return []
-        texts = [self._render(conversation) for conversation in conversations]
+        texts = [self._render(one) for one in rendered]
         for prefix, index in parts:
             if prefix is not None and REPLY in texts[index]:
-                texts[index] = self._behind_reply(conversations[index][1], texts[index])
+                texts[index] = self._behind_reply(rendered[index][1], texts[index])
         pairs = list(zip(texts, hidden_tokens, strict=True))
         plain = iter(self._special.many([text for text, hidden in pairs if hidden is None]))
         ids = [tuple(next(plain) if hidden is None else hidden.encode(text)) for text, hidden in pairs]
@@ -331,7 +329,7 @@ class Chat:
         (text,) = self.texts([ids], [context])
         ended = bool(ids) and ids[-1] in self._ends
         said = read_tokens(self.tokenizer, text, ids, context, tools) if tools else read_reply(text)
-        said = said if tools else Said(thoughts=said.thoughts, spoken=said.spoken, content=said.spoken)
+        said = said if tools else ParsedReply(thoughts=said.thoughts, spoken=said.spoken, content=said.spoken)
         reply = Reply(text, ids, ended, said)
         reply.context = len(context)
         if logprobs is not None:
@@ -389,7 +387,7 @@ class Chat:
         header = self._beginnings[2] if self._in_messages else ""
         return templates.begun(text, self.opened(context), *self._beginnings[:2], header)
 
-    def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
+    def _calls_as_written(self, text: str, said: ParsedReply, context: Sequence[int]) -> tuple[int, ...]:
         """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
         also if that has the template's form and no marks that are data."""
         begun, thought, known = self._begun(text, context), "", getattr(text, "said", None)
@@ -471,7 +469,7 @@ def read_tokens(
     ids: Sequence[int] = (),
     context: Sequence[int] = (),
     tools: Sequence[Mapping[str, Any]] = (),
-) -> Said:
+) -> ParsedReply:
     """Returns the parts of a reply: those of its text, or, in a form that only the tokenizer knows, of its tokens.
 
     Args:
@@ -492,7 +490,9 @@ def read_tokens(
         return dataclasses.replace(said, made=(Call("", {}, f"reading it took {error}", text[:MOST_CHARACTERS]),))
     made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
     content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
-    return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said
+    if not (made or thoughts):
+        return said
+    return ParsedReply(thoughts=str(thoughts or ""), spoken=content, content=content, made=made)
 
 
 def _join(prefix: Context, added: Context) -> Context:

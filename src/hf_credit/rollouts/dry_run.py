@@ -18,9 +18,9 @@ from hf_credit.rollouts.engine import Engine
 from hf_credit.rollouts.episode import Ending, Episode
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request, Wrapper
+from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.rollouts.samplers import Generation
 from hf_credit.rollouts.templates import ChatTemplateError
-from hf_credit.rollouts.walk import RolloutRequest
 
 _REPLY = "?"
 _STEPS = 16  # enough for every role of a collaboration; a game may have thousands

@@ -16,10 +16,12 @@ from hf_credit.environments.randomness import derive
 from hf_credit.rollouts import capabilities
 from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
 from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.episode import Context, Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
+from hf_credit.rollouts.running import RolloutRequest, RunningEpisode
 from hf_credit.rollouts.samplers import (
     GenerateFn,
     SubmittingSampler,
@@ -29,8 +31,6 @@ from hf_credit.rollouts.samplers import (
     submits,
 )
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
-from hf_credit.rollouts.threads import Thread
-from hf_credit.rollouts.walk import RolloutRequest, Walk
 from hf_credit.validators import whole_number
 
 S = TypeVar("S")
@@ -119,74 +119,78 @@ class Engine(Generic[S]):
         """
         states = SharedStates(self.interaction)
         self._read.count_with(self.chat, None if math.isinf(self.max_context_tokens) else int(self.max_context_tokens))
-        walks = [self._walk(start, place) for place, start in enumerate(starts)]
-        waiting, ready = deque(walks), list[Walk[S]]()
+        all_running = [self._walk(start, place) for place, start in enumerate(starts)]
+        waiting, ready = deque(all_running), list[RunningEpisode[S]]()
         live = opened = 0
         arrivals = Arrivals(self.lock)
         try:
             while waiting or live:
                 self._start(itertools.islice(waiting, self._most_live - live))
                 while waiting and live < self._most_live:
-                    walk = waiting.popleft()
-                    self._begin(walk, states)
-                    if walk.splits:
-                        waiting.extendleft(reversed(self._split(walk, states)))
-                    elif walk.episode is None:
+                    running = waiting.popleft()
+                    self._begin(running, states)
+                    if running.splits:
+                        waiting.extendleft(reversed(self._split(running, states)))
+                    elif running.episode is None:
                         live += 1
-                        ready.append(walk)
+                        ready.append(running)
                     else:
                         PULSE.played(1, 0)
                 PULSE.played(0, live + len(waiting) - opened)
                 opened = live + len(waiting)
                 self._make_requests(ready, arrivals)
-                # Only walks that can continue are visited, so an arrival costs the same for any number of others.
-                moved = [walk for walk in ready if not walk.coming]
-                # If walks have just ended, others start before the engine waits.
+                # Only those that can continue are visited, so an arrival costs the same for any number of others.
+                moved = [running for running in ready if not running.coming]
+                # If some have just ended, others start before the engine waits.
                 moved += arrivals.take(wait=live > 0 and not moved)
-                for walk in moved:
-                    if walk.refused is not None:
-                        with _ErrorsEnd(self.failures, walk):
-                            raise walk.refused
-                self._act([walk for walk in moved if walk.episode is None and not walk.step], arrivals)
-                for walk in moved:
-                    if walk.result:
-                        self._advance(walk, walk.step, walk.result.pop())
-                ready = [walk for walk in moved if walk.episode is None and not walk.splits and not walk.coming]
-                # Walks that fork next come first in the queue, so that their alternatives run in parallel.
-                waiting.extendleft(reversed([walk for walk in moved if walk.splits]))
-                ended = sum(walk.episode is not None for walk in moved)
-                live -= ended + sum(walk.splits for walk in moved)
+                for running in moved:
+                    if running.refused is not None:
+                        with _ErrorsEnd(self.failures, running):
+                            raise running.refused
+                self._act([running for running in moved if running.episode is None and not running.step], arrivals)
+                for running in moved:
+                    if running.result:
+                        self._advance(running, running.step, running.result.pop())
+                ready = [
+                    running
+                    for running in moved
+                    if running.episode is None and not running.splits and not running.coming
+                ]
+                # Those that fork next come first in the queue, so that their alternatives run in parallel.
+                waiting.extendleft(reversed([running for running in moved if running.splits]))
+                ended = sum(running.episode is not None for running in moved)
+                live -= ended + sum(running.splits for running in moved)
                 PULSE.played(ended, -ended)
                 opened -= ended
         finally:
             PULSE.played(0, -opened)
             arrivals.cancel()
-        episodes = [episode for walk in walks for episode in walk.leaves()]
-        return unknown_where_diverged(episodes, [walk.start for walk in walks])
+        episodes = [episode for running in all_running for episode in running.leaves()]
+        return unknown_where_diverged(episodes, [running.start for running in all_running])
 
     @property
     def _most_live(self) -> int:
         limit = self._batched.most_live
         return self.max_concurrent if limit is None else min(limit, self.max_concurrent)
 
-    def _walk(self, start: RolloutRequest[S], place: int) -> Walk[S]:
+    def _walk(self, start: RolloutRequest[S], place: int) -> RunningEpisode[S]:
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"a fanout must be at least 1 at every step, got {start.fanout}; raise it.")
         if start.state is not None or max(start.fanout, default=1) > 1:
             capabilities.require_replayable(self.interaction, "a request that continues from a state")
-        return Walk(
+        return RunningEpisode(
             start=start,
             place=place,
             contexts=dict(start.contexts),
-            threads=dict(start.threads),
+            conversations=dict(start.conversations),
             forced=dict(start.forced),
             fanout=tuple(start.fanout),
         )
 
-    def _start(self, walks: Iterable[Walk[S]]) -> None:
-        """Starts walks from tasks, in parallel if the Interaction supports it."""
-        fresh = [walk for walk in walks if walk.state is None and walk.start.state is None]
-        tasks = [walk.start.task for walk in fresh]
+    def _start(self, all_running: Iterable[RunningEpisode[S]]) -> None:
+        """Starts running episodes from tasks, in parallel if the Interaction supports it."""
+        fresh = [running for running in all_running if running.state is None and running.start.state is None]
+        tasks = [running.start.task for running in fresh]
         seeds = [
             task.get("seed", 0) if one.start.seed is None else one.start.seed
             for one, task in zip(fresh, tasks, strict=True)
@@ -194,173 +198,180 @@ class Engine(Generic[S]):
         if fresh:
             with released(self.lock if self._batched.side_by_side > 1 else None):
                 states = self._batched.start_many(tasks, seeds)
-            for walk, state in zip(fresh, states, strict=True):
-                walk.state = state
+            for running, state in zip(fresh, states, strict=True):
+                running.state = state
 
-    def _begin(self, walk: Walk[S], states: SharedStates) -> None:
-        if walk.begun:
+    def _begin(self, running: RunningEpisode[S], states: SharedStates) -> None:
+        if running.begun:
             return
-        walk.begun = True
-        start = walk.start
-        with _ErrorsEnd(self.failures, walk):
+        running.begun = True
+        start = running.start
+        with _ErrorsEnd(self.failures, running):
             if start.state is None:
-                self._start([walk])  # unless it has been started in parallel
-                if isinstance(walk.state, Exception):
-                    raise walk.state
+                self._start([running])  # unless it has been started in parallel
+                if isinstance(running.state, Exception):
+                    raise running.state
             elif start.seed is None:
-                walk.state = start.state
+                running.state = start.state
             else:
-                walk.state = self.interaction.reseed(start.state, start.seed)
-            self._set_requests(walk)
+                running.state = self.interaction.reseed(start.state, start.seed)
+            self._set_requests(running)
             if start.state is not None:
-                states.enter(start.state, start.seed, walk.requests)
-                walk.shared = states
+                states.enter(start.state, start.seed, running.requests)
+                running.shared = states
 
-    def _split(self, walk: Walk[S], states: SharedStates) -> list[Walk[S]]:
+    def _split(self, running: RunningEpisode[S], states: SharedStates) -> list[RunningEpisode[S]]:
         """The alternatives of the next step, each reseeded.
 
         With common random numbers the alternatives of the first fork keep the seed, so that only replies differ.
         """
-        require_value(walk.state)
-        branches = walk.split()
+        require_value(running.state)
+        branches = running.split()
         for index, branch in enumerate(branches):
             branch.shared = states
-            if index and (walk.branch or walk.start.stream is None):
+            if index and (running.branch or running.start.stream is None):
                 with _ErrorsEnd(self.failures, branch):
-                    seed = derive(0, "again", walk.again, index) if walk.again else index
+                    seed = derive(0, "again", running.again, index) if running.again else index
                     branch.state = self.interaction.reseed(branch.state, seed)
         return branches
 
-    def _set_requests(self, walk: Walk[S]) -> None:
-        """Sets the next requests; without any, the walk ends."""
-        walk.requests = self.interaction.pending(walk.state)
-        if not walk.requests:
-            self._end(walk, self.interaction.ending(walk.state))
-        elif walk.steps == walk.start.most_steps:
-            self._end(walk, Ending.TRUNCATED, scored=False)
+    def _set_requests(self, running: RunningEpisode[S]) -> None:
+        """Sets the next requests; without any, the running episode ends."""
+        running.requests = self.interaction.pending(running.state)
+        if not running.requests:
+            self._end(running, self.interaction.ending(running.state))
+        elif running.steps == running.start.most_steps:
+            self._end(running, Ending.TRUNCATED, scored=False)
 
-    def _end(self, walk: Walk[S], ending: Ending, scored: bool = True) -> None:
-        scored = scored and walk.start.scored
-        walk.scored = self._costs.scores(walk.state) if scored else 0
-        walk.end(
+    def _end(self, running: RunningEpisode[S], ending: Ending, scored: bool = True) -> None:
+        scored = scored and running.start.scored
+        running.scored = self._costs.scores(running.state) if scored else 0
+        running.end(
             ending,
-            walk.decisions,
-            outcome=_finite("outcome", self.interaction.outcome(walk.state)) if scored else math.nan,
-            metrics=dict(self.interaction.metrics(walk.state)),
-            next_context=self._next_context(walk) if ending == Ending.CUT else None,
-            final_state=walk.state,
+            running.decisions,
+            outcome=_finite("outcome", self.interaction.outcome(running.state)) if scored else math.nan,
+            metrics=dict(self.interaction.metrics(running.state)),
+            next_context=self._next_context(running) if ending == Ending.CUT else None,
+            final_state=running.state,
         )
 
-    def _next_context(self, walk: Walk[S]) -> Context | None:
-        """The next context of a walk that was cut; of several simultaneous requests, that of the first."""
-        for request in capabilities.Interruptible(self.interaction).bootstrap_requests(walk.state):
-            (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
+    def _next_context(self, running: RunningEpisode[S]) -> Context | None:
+        """The next context of a running episode that was cut; of several simultaneous requests, that of the first."""
+        for request in capabilities.Interruptible(self.interaction).bootstrap_requests(running.state):
+            (context,) = self.chat.contexts([(request, running.conversations.get(request.event))])
             if isinstance(context, Exception):
                 raise context
             return context
         return None
 
-    def _make_requests(self, walks: Sequence[Walk[S]], arrivals: Arrivals) -> None:
-        """Makes the next requests of walks; those with a context that is too long end, or their task goes on."""
-        to_sample: list[tuple[Walk[S], int, Request]] = []
-        while walks:
-            requests = [(walk, request) for walk in walks for request in walk.requests]
+    def _make_requests(self, all_running: Sequence[RunningEpisode[S]], arrivals: Arrivals) -> None:
+        """Makes the next requests; episodes with a context that is too long end, or their task goes on."""
+        to_sample: list[tuple[RunningEpisode[S], int, Request]] = []
+        while all_running:
+            requests = [(running, request) for running in all_running for request in running.requests]
             contexts = self._contexts(requests)
-            long: dict[int, dict[str, int]] = {}  # by walk
-            for (walk, request), context in zip(requests, contexts, strict=True):
+            long: dict[int, dict[str, int]] = {}  # by running episode
+            for (running, request), context in zip(requests, contexts, strict=True):
                 if len(context) > self.max_context_tokens:
-                    long.setdefault(id(walk), {})[request.event] = len(context)
-            for (walk, request), context in zip(requests, contexts, strict=True):
-                if walk.episode is None and id(walk) not in long:
-                    walk.request_contexts.append(context)
-                    walk.replies.append(walk.forced.pop(request.event, None))
-                    if walk.replies[-1] is None:
-                        to_sample.append((walk, len(walk.replies) - 1, request))
-            walks = [walk for walk in walks if walk.episode is None and id(walk) in long]
-            for walk in walks:
-                with _ErrorsEnd(self.failures, walk):
-                    self._refuse(walk, long[id(walk)])
-            walks = [walk for walk in walks if walk.episode is None]
+                    long.setdefault(id(running), {})[request.event] = len(context)
+            for (running, request), context in zip(requests, contexts, strict=True):
+                if running.episode is None and id(running) not in long:
+                    running.request_contexts.append(context)
+                    running.replies.append(running.forced.pop(request.event, None))
+                    if running.replies[-1] is None:
+                        to_sample.append((running, len(running.replies) - 1, request))
+            all_running = [running for running in all_running if running.episode is None and id(running) in long]
+            for running in all_running:
+                with _ErrorsEnd(self.failures, running):
+                    self._refuse(running, long[id(running)])
+            all_running = [running for running in all_running if running.episode is None]
         if to_sample:
             self._sample(to_sample, arrivals)
 
-    def _refuse(self, walk: Walk[S], tokens: Mapping[str, int]) -> None:
+    def _refuse(self, running: RunningEpisode[S], tokens: Mapping[str, int]) -> None:
         """Tells a task that contexts of these numbers of tokens are too long; by default, its episode ends."""
         with released(self.lock if self._batched.side_by_side > 1 else None):
-            after = self._read.too_long(walk.state, tokens, int(self.max_context_tokens))
+            after = self._read.too_long(running.state, tokens, int(self.max_context_tokens))
         if after is None:
-            self._end(walk, Ending.TRUNCATED)
+            self._end(running, Ending.TRUNCATED)
             return
-        if walk.shared is not None:
-            walk.shared.leave(walk.state, walk.requests)
-            walk.shared = None
-        walk.state = after
-        self._set_requests(walk)
+        if running.shared is not None:
+            running.shared.leave(running.state, running.requests)
+            running.shared = None
+        running.state = after
+        self._set_requests(running)
 
-    def _sample(self, requests: Sequence[tuple[Walk[S], int, Request]], arrivals: Arrivals) -> None:
+    def _sample(self, requests: Sequence[tuple[RunningEpisode[S], int, Request]], arrivals: Arrivals) -> None:
         """Samples replies: those of a batch are set at once, those of single requests when they arrive."""
-        contexts = [walk.request_contexts[index] for walk, index, _ in requests]
-        seeds = [walk.draw_seed(request.event) for walk, _, request in requests]
-        takers = [partial(walk.take, index, request.max_tokens) for walk, index, request in requests]
+        contexts = [running.request_contexts[index] for running, index, _ in requests]
+        seeds = [running.draw_seed(request.event) for running, _, request in requests]
+        takers = [partial(running.take, index, request.max_tokens) for running, index, request in requests]
         if submits(self.generate):
-            for (walk, _, request), context, seed, take in zip(requests, contexts, seeds, takers, strict=True):
-                walk.coming += 1
-                arrivals.expect(self.generate.submit(request.role, context, seed), walk, take)
+            for (running, _, request), context, seed, take in zip(requests, contexts, seeds, takers, strict=True):
+                running.coming += 1
+                arrivals.expect(self.generate.submit(request.role, context, seed), running, take)
             return
         replies = sample(self.generate, [request.role for _, _, request in requests], contexts, seeds)
         for take, reply in zip(takers, replies, strict=True):
             take(reply)
 
-    def _act(self, walks: Sequence[Walk[S]], arrivals: Arrivals) -> None:
+    def _act(self, all_running: Sequence[RunningEpisode[S]], arrivals: Arrivals) -> None:
         """Passes replies to the Interaction, and records the results, at once or when they arrive."""
-        if not walks:
+        if not all_running:
             return
-        generations = [reply for walk in walks for reply in walk.replies if reply is not None]
-        contexts = [context for walk in walks for context in walk.request_contexts]
+        generations = [reply for running in all_running for reply in running.replies if reply is not None]
+        contexts = [context for running in all_running for context in running.request_contexts]
         texts = iter(self.chat.texts([generation.ids for generation in generations], contexts))
-        for walk in walks:
-            for request, context, generation in zip(walk.requests, walk.request_contexts, walk.replies, strict=True):
+        for running in all_running:
+            for request, context, generation in zip(
+                running.requests, running.request_contexts, running.replies, strict=True
+            ):
                 assert generation is not None
                 ids, text = tuple(generation.ids), next(texts)
-                walk.threads[request.event] = Thread.after(request, text, context + ids)
-                walk.step.append(
+                running.conversations[request.event] = Conversation.after(request, text, context + ids)
+                running.step.append(
                     Decision(
                         role=request.role,
                         event=request.event,
-                        state=walk.state,
+                        state=running.state,
                         context_ids=context,
                         action_ids=ids,
                         logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
                         action_text=text,
-                        step=walk.start.step + walk.steps,
+                        step=running.start.step + running.steps,
                         trained=request.role not in self._trained_roles.untrained,
                         observed=request.role in self._trained_roles.untrained,
                     )
                 )
-        states, replies = [walk.state for walk in walks], [self._replies(walk, walk.step) for walk in walks]
+        states, replies = (
+            [running.state for running in all_running],
+            [self._replies(running, running.step) for running in all_running],
+        )
         if submits(self.generate) and self._batched.side_by_side > 1:
-            for walk, state, own in zip(walks, states, replies, strict=True):
-                walk.coming += 1
-                arrivals.expect(in_thread(self._batched.advance_many, [state], [own]), walk, walk.result.extend)
+            for running, state, own in zip(all_running, states, replies, strict=True):
+                running.coming += 1
+                arrivals.expect(in_thread(self._batched.advance_many, [state], [own]), running, running.result.extend)
             return
-        for walk, result in zip(walks, self._batched.advance_many(states, replies), strict=True):
-            walk.result.append(result)
+        for running, result in zip(all_running, self._batched.advance_many(states, replies), strict=True):
+            running.result.append(result)
 
-    def _replies(self, walk: Walk[S], step: Sequence[Decision]) -> list[str]:
+    def _replies(self, running: RunningEpisode[S], step: Sequence[Decision]) -> list[str]:
         """The replies of a step, as arguments of `advance`."""
         if not self._read.reads_tokens:
             return [decision.action_text for decision in step]
         return [
             self.chat.reply(one.action_ids, one.context_ids, asked.tools, one.logprobs if asked.logprobs else None)
-            for asked, one in zip(walk.requests, step, strict=True)
+            for asked, one in zip(running.requests, step, strict=True)
         ]
 
-    def _contexts(self, requests: Sequence[tuple[Walk[S], Request]]) -> list[Context]:
-        """The context of each request; messages that the template rejects end their walk in an error."""
-        contexts = [walk.contexts.pop(request.event, None) for walk, request in requests]
+    def _contexts(self, requests: Sequence[tuple[RunningEpisode[S], Request]]) -> list[Context]:
+        """The context of each request; messages that the template rejects end their running episode in an error."""
+        contexts = [running.contexts.pop(request.event, None) for running, request in requests]
         missing = [index for index, context in enumerate(contexts) if context is None]
-        threads = [(request, walk.threads.get(request.event)) for walk, request in (requests[i] for i in missing)]
-        for index, context in zip(missing, self.chat.contexts(threads), strict=True):
+        conversations = [
+            (request, running.conversations.get(request.event)) for running, request in (requests[i] for i in missing)
+        ]
+        for index, context in zip(missing, self.chat.contexts(conversations), strict=True):
             if isinstance(context, Exception):
                 with _ErrorsEnd(self.failures, requests[index][0]):
                     raise context
@@ -368,37 +379,39 @@ class Engine(Generic[S]):
                 contexts[index] = context
         return [context or () for context in contexts]
 
-    def _advance(self, walk: Walk[S], step: list[Decision], result: S | Exception) -> None:
+    def _advance(self, running: RunningEpisode[S], step: list[Decision], result: S | Exception) -> None:
         """Continues in the state after a step, or ends with the exception that the step raised."""
-        with _ErrorsEnd(self.failures, walk):
-            if walk.shared is not None:
-                walk.shared.leave(walk.state, walk.requests)
-                walk.shared = None
+        with _ErrorsEnd(self.failures, running):
+            if running.shared is not None:
+                running.shared.leave(running.state, running.requests)
+                running.shared = None
             if isinstance(result, Exception):
                 raise result
             reward, trained = _finite("reward", self.interaction.reward(result)), self._trained_roles.trained(result)
             if not all(one.observed for one in step):
-                walk.turn = len(walk.decisions)
-            walk.decisions += [replace(one, reward=reward) for one in step] if reward else step
+                running.turn = len(running.decisions)
+            running.decisions += [replace(one, reward=reward) for one in step] if reward else step
             if not trained:  # which may depend on untrained roles' replies to the turn
-                walk.decisions[walk.turn :] = [replace(one, trained=False) for one in walk.decisions[walk.turn :]]
-            walk.state = result
-            walk.steps += 1
-            walk.fanout = walk.fanout[1:]
-            self._count_siblings(walk, step)
-            walk.request_contexts, walk.replies, walk.step = [], [], []
-            self._set_requests(walk)
+                running.decisions[running.turn :] = [
+                    replace(one, trained=False) for one in running.decisions[running.turn :]
+                ]
+            running.state = result
+            running.steps += 1
+            running.fanout = running.fanout[1:]
+            self._count_siblings(running, step)
+            running.request_contexts, running.replies, running.step = [], [], []
+            self._set_requests(running)
 
-    def _count_siblings(self, walk: Walk[S], step: Sequence[Decision]) -> None:
+    def _count_siblings(self, running: RunningEpisode[S], step: Sequence[Decision]) -> None:
         """With common random numbers, reseeds an alternative with the same replies as an earlier one."""
-        siblings, walk.siblings = walk.siblings, None
-        if siblings is None or walk.start.stream is None:
+        siblings, running.siblings = running.siblings, None
+        if siblings is None or running.start.stream is None:
             return
         replies = tuple(decision.action_ids for decision in step)
-        walk.again = siblings[replies]
+        running.again = siblings[replies]
         siblings[replies] += 1
-        if walk.again:
-            walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
+        if running.again:
+            running.state = self.interaction.reseed(running.state, derive(0, "again", running.again))
 
 
 def _finite(what: str, value: Any) -> float:
@@ -410,15 +423,15 @@ def _finite(what: str, value: Any) -> float:
 
 
 class _ErrorsEnd:
-    """A context in which an exception ends only the walk; the decisions of the failed step are kept.
+    """A context in which an exception ends only the running episode; the decisions of the failed step are kept.
 
     It is a class, since it is entered for every decision: a generator would take a tenth of the time of a step in a
     simple environment.
     """
 
-    def __init__(self, failures: FailureLog, walk: Walk[Any]) -> None:
+    def __init__(self, failures: FailureLog, running: RunningEpisode[Any]) -> None:
         self.failures = failures
-        self.walk = walk
+        self.running = running
 
     def __enter__(self) -> None:
         pass
@@ -426,8 +439,8 @@ class _ErrorsEnd:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if not isinstance(error, Exception) or isinstance(error, SharedStateError):
             return False
-        walk = self.walk
+        running = self.running
         self.failures.add(error)
         found = {"error": in_one_line(error), "exception": error}
-        walk.end(Ending.ERROR, [*walk.decisions, *walk.step], outcome=math.nan, **found)
+        running.end(Ending.ERROR, [*running.decisions, *running.step], outcome=math.nan, **found)
         return True

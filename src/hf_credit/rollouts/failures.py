@@ -12,7 +12,7 @@ from typing import Any
 
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.rollouts.episode import Ending, Episode
-from hf_credit.rollouts.walk import RolloutRequest
+from hf_credit.rollouts.running import RolloutRequest
 
 logger = logging.getLogger(__name__)
 

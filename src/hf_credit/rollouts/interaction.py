@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hf_credit.registry import name_of, remembered
-from hf_credit.replies import Said, read_reply
+from hf_credit.replies import ParsedReply, read_reply
 from hf_credit.rollouts.episode import Ending
 
 S = TypeVar("S")
@@ -62,11 +62,11 @@ class Reply(str):
 
     ids: tuple[int, ...] = ()
     ended: bool = True
-    said: Said | None = None
+    said: ParsedReply | None = None
     context: int = 0
     logprobs: tuple[tuple[str, float], ...] = ()
 
-    def __new__(cls, text: str, ids: Sequence[int] = (), ended: bool = True, said: Said | None = None) -> Reply:
+    def __new__(cls, text: str, ids: Sequence[int] = (), ended: bool = True, said: ParsedReply | None = None) -> Reply:
         reply = super().__new__(cls, text)
         reply.ids, reply.ended, reply.said = tuple(ids), ended, said
         return reply
@@ -82,7 +82,7 @@ class Reply(str):
         return () if self.said is None else self.said.written_calls
 
 
-def said_in(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
+def said_in(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> ParsedReply:
     """Returns the parts of a reply: those that it has, else those of its text, as `hf_credit.replies.read_reply`."""
     said = getattr(reply, "said", None)
     return read_reply(reply, tools) if said is None else said

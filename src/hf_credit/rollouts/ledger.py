@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hf_credit.rollouts.episode import Episode
-from hf_credit.rollouts.walk import RolloutRequest
+from hf_credit.rollouts.running import RolloutRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from hf_credit.rollouts.failures import (
 )
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
-from hf_credit.rollouts.walk import RolloutRequest
+from hf_credit.rollouts.running import RolloutRequest
 
 Policy = Literal["current", "frozen"]
 """The trained policy, or its frozen copy (`Method.refresh_frozen_every`)."""

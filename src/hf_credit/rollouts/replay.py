@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.rollouts.samplers import Generation
-from hf_credit.rollouts.threads import Thread
-from hf_credit.rollouts.walk import RolloutRequest
 
 S = TypeVar("S")
 
@@ -96,9 +96,9 @@ def replay_from(
         )
     decision = episode.decisions[index]
     earlier = [one for one in episode.decisions[:index] if not one.in_step_of(decision)]
-    threads = _threads(interaction, episode, earlier)
+    conversations = _conversations(interaction, episode, earlier)
     request = _request(interaction, decision)
-    if chat.context(request.messages, threads.get(decision.event), request.tools) != decision.context_ids:
+    if chat.context(request.messages, conversations.get(decision.event), request.tools) != decision.context_ids:
         raise ValueError(
             f"a replayed state must produce the recorded context, got another one for event {decision.event!r} at "
             f"decision {index}; use the task, the Interaction and the chat template it was recorded with."
@@ -109,7 +109,7 @@ def replay_from(
         state=decision.state,
         seed=seed,
         contexts={decision.event: decision.context_ids},
-        threads=threads,
+        conversations=conversations,
         step=decision.step or 0,
         forced={} if reply is None else {decision.event: reply},
         fanout=fanout,
@@ -129,7 +129,7 @@ def continued(
     """
     return RolloutRequest(
         state=episode.final_state,
-        threads=_threads(interaction, episode, episode.decisions),
+        conversations=_conversations(interaction, episode, episode.decisions),
         step=(episode.decisions[-1].step or 0) + 1,
         fanout=fanout,
         most_steps=most_steps,
@@ -142,11 +142,13 @@ def begun_later(interaction: Interaction[S], episode: Episode, step: int) -> Rol
     return continued(interaction, replace(episode, decisions=before, final_state=episode.steps[step][0].state))
 
 
-def _threads(interaction: Interaction[Any], episode: Episode, decisions: Sequence[Decision]) -> dict[str, Thread]:
+def _conversations(
+    interaction: Interaction[Any], episode: Episode, decisions: Sequence[Decision]
+) -> dict[str, Conversation]:
     """The conversation after the last of these first decisions of each event type."""
     last = {one.event: one for one in decisions}
-    return dict(episode.threads) | {
-        event: Thread.after(_request(interaction, one), one.action_text, one.context_ids + one.action_ids)
+    return dict(episode.conversations) | {
+        event: Conversation.after(_request(interaction, one), one.action_text, one.context_ids + one.action_ids)
         for event, one in last.items()
     }
 

@@ -347,7 +347,7 @@ def instances_of(job: Job) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
+class LearningCurves:
     """The learning curves of a method on several seeds.
 
     Attributes:
@@ -368,7 +368,7 @@ class Learned:
         return [area(curve, self.budget, self.start, self.end) for curve in self.curves]
 
 
-def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Learned:
+def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> LearningCurves:
     """Trains a job's method in its problem.
 
     Args:
@@ -383,10 +383,10 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
     budget = round(UPDATES * EPISODES * length)
     rows = instances or instances_of(job)
 
-    def with_step(step: float, seeds: Iterable[int]) -> Learned:
+    def with_step(step: float, seeds: Iterable[int]) -> LearningCurves:
         settings: dict[str, Any] = {"step": step, "tokens": budget, "critic": job.critic, "instances": rows}
         curves = [learning(_method(job, seed), world, seed=seed, **settings) for seed in seeds]
-        return Learned(budget=budget, start=start, end=end, step=step, curves=curves)
+        return LearningCurves(budget=budget, start=start, end=end, step=step, curves=curves)
 
     @lru_cache
     def worth(place: int) -> float:

@@ -15,11 +15,11 @@ from hf_credit.options import Options, Share
 from hf_credit.oracles.auditing import Interventions, Proposal
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.episode import Decision, Ending
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
-from hf_credit.rollouts.threads import Thread
-from hf_credit.rollouts.walk import RolloutRequest
+from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.validators import one_of, whole_number
 
 # Words without content, which any paraphrase may add.
@@ -172,9 +172,9 @@ def _branch(
         return None
     if proposal.state is not None:
         after = Acting(interaction).with_world(after, proposal.state)
-    thread = Thread.after(request, text, decision.context_ids + ids)
+    conversation = Conversation.after(request, text, decision.context_ids + ids)
     start = RolloutRequest[Any](
-        state=after, seed=draws.randrange(2**31), threads={decision.event: thread}, comparison=True
+        state=after, seed=draws.randrange(2**31), conversations={decision.event: conversation}, comparison=True
     )
     return Branch(start=start, action_ids=tuple(ids), text=text)
 

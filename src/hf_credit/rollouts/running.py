@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.episode import Context, Decision, Ending, Episode
 from hf_credit.rollouts.interaction import Request
 from hf_credit.rollouts.samplers import BadReplyError, Generation
 from hf_credit.rollouts.shared_states import SharedStates
-from hf_credit.rollouts.threads import Thread
 
 S = TypeVar("S")
 
@@ -28,7 +28,7 @@ class RolloutRequest(Generic[S]):
             without one; a recorded state is then not reseeded.
         state: the state to start from, such as from `hf_credit.rollouts.replay_from`.
         contexts: with `state`, the recorded tokens of next contexts, by event type.
-        threads: with `state`, the conversations so far, by event type.
+        conversations: with `state`, the conversations so far, by event type.
         step: with `state`, the number of steps before it, from which the steps of decisions are counted.
         forced: with `state`, fixed replies in the first step, by event type.
         fanout: number of alternatives at the first step, the second step and so on. Before a step with several, the
@@ -44,7 +44,7 @@ class RolloutRequest(Generic[S]):
     seed: int | None = None
     state: S | None = None
     contexts: Mapping[str, Context] = field(default_factory=dict)
-    threads: Mapping[str, Thread] = field(default_factory=dict)
+    conversations: Mapping[str, Conversation] = field(default_factory=dict)
     step: int = 0
     forced: Mapping[str, Generation] = field(default_factory=dict)
     fanout: Sequence[int] = ()
@@ -55,7 +55,7 @@ class RolloutRequest(Generic[S]):
 
 
 @dataclass(kw_only=True)
-class Walk(Generic[S]):
+class RunningEpisode(Generic[S]):
     """An unfinished episode; `episode` is set when it is over, `branches` when it has forked.
 
     In each step it makes requests (`request_contexts`), acts when it has all `replies`, and continues from `result`.
@@ -66,7 +66,7 @@ class Walk(Generic[S]):
     begun: bool = False
     state: Any = None
     requests: tuple[Request, ...] = ()
-    threads: dict[str, Thread] = field(default_factory=dict)
+    conversations: dict[str, Conversation] = field(default_factory=dict)
     contexts: dict[str, Context] = field(default_factory=dict)
     forced: dict[str, Generation] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
@@ -76,9 +76,9 @@ class Walk(Generic[S]):
     branch: tuple[int, ...] = ()  # as `Episode.branch`
     prefix_length: int = 0
     scored: int = 0  # as `Episode.scored`
-    shared: SharedStates | None = None  # if other walks continue from its state
+    shared: SharedStates | None = None  # if other running episodes continue from its state
     episode: Episode | None = None
-    branches: list[Walk[S]] = field(default_factory=list)
+    branches: list[RunningEpisode[S]] = field(default_factory=list)
     request_contexts: list[Context] = field(default_factory=list)  # the context of each request
     replies: list[Generation | None] = field(default_factory=list)
     coming: int = 0  # number of replies or steps that it waits for
@@ -93,13 +93,13 @@ class Walk(Generic[S]):
         """Whether its next step has several alternatives."""
         return self.episode is None and len(self.fanout) > 0 and self.fanout[0] > 1
 
-    def split(self) -> list[Walk[S]]:
-        """Replaces it by one walk for each alternative of its next step."""
+    def split(self) -> list[RunningEpisode[S]]:
+        """Replaces it by one running episode for each alternative of its next step."""
         siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.branch else Counter()
         self.branches = [
             replace(
                 self,
-                threads=dict(self.threads),
+                conversations=dict(self.conversations),
                 contexts=dict(self.contexts),
                 forced=dict(self.forced),
                 decisions=list(self.decisions),
@@ -135,8 +135,8 @@ class Walk(Generic[S]):
         """Its finished episodes, in the order of their branches."""
         if self.episode is not None:
             yield self.episode
-        for walk in self.branches:
-            yield from walk.leaves()
+        for running in self.branches:
+            yield from running.leaves()
 
     def take(self, index: int, max_tokens: int | None, reply: Generation) -> None:
         """Sets a reply, cut to `max_tokens`."""
@@ -155,6 +155,6 @@ class Walk(Generic[S]):
             prefix_length=self.prefix_length,
             num_leaves=math.prod(self.fanout),
             scored=self.scored,
-            threads=self.start.threads,
+            conversations=self.start.conversations,
             **found,
         )

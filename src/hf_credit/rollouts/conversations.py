@@ -11,7 +11,7 @@ from hf_credit.rollouts.interaction import Message, Request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thread:
+class Conversation:
     """The conversation of one role, in tokens.
 
     Attributes:
@@ -27,21 +27,21 @@ class Thread:
     rendered: bool = False
 
     @classmethod
-    def after(cls, request: Request, text: str, ids: Context) -> Thread:
-        """Returns the thread after the reply `text` to `request`, with all tokens up to its end."""
+    def after(cls, request: Request, text: str, ids: Context) -> Conversation:
+        """Returns the conversation after the reply `text` to `request`, with all tokens up to its end."""
         reply = {"role": "assistant", "content": text}
         messages = (*request.messages, reply)
         return cls(messages=messages, ids=ids, tools=tuple(request.tools), rendered=request.rendered)
 
 
-def if_same_tools(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:
-    """Returns the thread if it has these tools at its beginning, otherwise `None`."""
-    return thread if thread is not None and thread.tools == tuple(tools) else None
+def if_same_tools(conversation: Conversation | None, tools: Sequence[Mapping[str, Any]]) -> Conversation | None:
+    """Returns the conversation if it has these tools at its beginning, otherwise `None`."""
+    return conversation if conversation is not None and conversation.tools == tuple(tools) else None
 
 
-def continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence[Message] | None:
-    """Returns the messages that `messages` adds to `thread`, or `None` if it does not continue it."""
-    if thread is None or thread.rendered or len(messages) <= len(thread.messages):
+def continuation(messages: Sequence[Message], conversation: Conversation | None) -> Sequence[Message] | None:
+    """Returns the messages that `messages` adds to `conversation`, or `None` if it does not continue it."""
+    if conversation is None or conversation.rendered or len(messages) <= len(conversation.messages):
         return None
-    length = len(thread.messages)
-    return messages[length:] if tuple(messages[:length]) == thread.messages else None
+    length = len(conversation.messages)
+    return messages[length:] if tuple(messages[:length]) == conversation.messages else None
