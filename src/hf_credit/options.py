@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from hf_credit.boundary import Range, check, types_of
-from hf_credit.safe_io import parse_json
 
 C = TypeVar("C", bound=type)
 R = TypeVar("R")
@@ -261,23 +260,3 @@ def arguments_in(docstring: str) -> dict[str, str]:
         if colon:
             texts |= {name.strip(" *"): text.strip() for name in names.split(",")}
     return texts
-
-
-def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
-    """Reads a setting that is a mapping or, as on a command line, the JSON of one.
-
-    Args:
-        name: of the setting.
-        value: its value; `None` for an empty mapping.
-        example: JSON that the error shows.
-
-    Raises:
-        ValueError: the value is neither.
-    """
-    try:
-        read = parse_json(value) if isinstance(value, str) else {} if value is None else value
-    except ValueError:
-        read = value
-    if not isinstance(read, Mapping):
-        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{example}'.")
-    return dict(read)

@@ -17,11 +17,11 @@ import typer
 
 from hf_credit import collaborations, environments, registry
 from hf_credit.boundary import types_of
-from hf_credit.options import Option, as_mapping, first_sentence, with_fields_of
+from hf_credit.options import Option, first_sentence, with_fields_of
 from hf_credit.playing import Prompts, Sampling
 from hf_credit.recipes import find, read
 from hf_credit.renamed import warn_of_old_name
-from hf_credit.safe_io import parse_json
+from hf_credit.safe_io import as_mapping, parse_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, search_here
 
 if TYPE_CHECKING:

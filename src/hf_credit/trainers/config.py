@@ -15,10 +15,11 @@ from trl import GRPOConfig
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.methods import Method, composed
 from hf_credit.noise import silence_known_warnings
-from hf_credit.options import Option, arguments_in, as_mapping, first_sentence, part_of, with_fields_of
+from hf_credit.options import Option, arguments_in, first_sentence, part_of, with_fields_of
 from hf_credit.playing import Prompts, Sampling, divides_logits
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import as_mapping
 from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, one_of, whole_number

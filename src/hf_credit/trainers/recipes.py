@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
-from hf_credit.options import Option, as_mapping, options_of, part_of
+from hf_credit.options import Option, options_of, part_of
 from hf_credit.playing import Prompts
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.renamed import TASK_KEYS, old_names, warn_of_old_name, with_new_keys
 from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import as_mapping
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.config import PromptSettings, default_of, documented
 from hf_credit.trust import imported, search_here
