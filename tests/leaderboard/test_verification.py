@@ -100,7 +100,6 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     task = board.season.board("relay")
     seeds = secret_seeds(board.secret.salt, "relay", task.secret)
     asked = {
-        "kind": "policy",
         "checkpoints": [[str(board.policies[commit_of("good")]), None]],
         "spec": entry.task(board.season).to_dict(),
         "seeds": {"secret": seeds[:16]},
@@ -277,7 +276,7 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
     asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {"secret": []}}
     with pytest.raises(ValueError, match="at most 65536 characters, got"):
-        playing.answer({"kind": "policy", "print_key": "", **asked})
+        playing.answer({"print_key": "", **asked})
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
@@ -341,7 +340,7 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("copied_confined")
 @pytest.mark.parametrize(
     ("request_", "reason"),
-    [({"kind": "policy", "seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'kind'")],
+    [({"seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'seeds'")],
 )
 def test_a_confined_process_that_fails_says_so_in_a_sentence(request_: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfinedError, match=reason):

@@ -6,7 +6,7 @@ import functools
 import html
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -179,10 +179,10 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
         return _sentence("There are no results to show."), None
     columns, rows = views.board_table(results, board)
     if not rows:
-        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(columns, rows)
+        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(_formats(columns), rows)
     secret, ranked = results.season.board(board).secret, len(results.ranks(board))
     about = f"{secret} secret tasks, {ranked} ranked entries; overlapping ranks are ties."
-    return _sentence(about), _styled(columns, rows)
+    return _sentence(about), _styled(_formats(columns), rows)
 
 
 def credit_shown(results: Results | None, problem: str | None) -> tuple[Any, ...]:
@@ -195,7 +195,7 @@ def credit_shown(results: Results | None, problem: str | None) -> tuple[Any, ...
         "method's, the angle between its gradient and the true one in degrees, and the area under its learning curve "
         "(0: the start, 1: the best)."
     )
-    return _sentence(about), _styled([(name, form, None) for name, form in zip(columns, _CREDIT, strict=True)], rows)
+    return _sentence(about), _styled(dict(zip(columns, _CREDIT, strict=True)), rows)
 
 
 def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
@@ -303,13 +303,17 @@ def _facts(elem_id: str) -> Any:
     return _table(headers=["what", "value"], max_chars=1000, column_widths=widths, buttons=[], elem_id=elem_id)
 
 
-def _styled(columns: views.Columns, rows: Sequence[Sequence[Any]]) -> Any:
+def _formats(columns: views.Columns) -> dict[str, str]:
+    return {name: form for name, form, _ in columns}
+
+
+def _styled(formats: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:
     """Formats rows with the number formats of their columns; numbers stay sortable."""
     import pandas as pd
 
     visible = [[written_out(value) if isinstance(value, str) else value for value in row] for row in rows]
-    frame = pd.DataFrame(visible, columns=[name for name, _, _ in columns])
-    return frame.style.format({name: f"{{:{form}}}" for name, form, _ in columns if form}, na_rep="")
+    frame = pd.DataFrame(visible, columns=list(formats))
+    return frame.style.format({name: f"{{:{form}}}" for name, form in formats.items() if form}, na_rep="")
 
 
 def _chosen(known: Sequence[Any], *wanted: str | None) -> dict[str, Any]:
