@@ -128,7 +128,6 @@ hf_credit_bench.measures: _measured
 hf_credit_bench.play: Player._predict Player.update _clipped | tests/bench/test_measures.py
     tests/bench/test_problems.py
 hf_credit_bench.truth: Truth.gradient
-hf_credit_leaderboard.credit_board: PinnedPolicy.training_rows
 hf_credit_leaderboard.ranking: rank
 hf_credit_leaderboard.records: Record.ranked_in Record.read | tests/leaderboard/test_entries.py
     tests/leaderboard/test_views.py

@@ -24,8 +24,9 @@ from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.renamed import REMOVED, TASK_KEYS, old_names, warn_of_old_name, with_new_keys
 from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import as_mapping
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.trainers.config import PromptSettings, as_mapping, default_of, documented
+from hf_credit.trainers.config import PromptSettings, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
 
