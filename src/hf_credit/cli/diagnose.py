@@ -41,7 +41,8 @@ class Diagnosed(Played):
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
             "replays: the gain that replays could bring, estimated without replays; "
-            "signal: how much signal each method has before a training, and whether it agrees with the outcome."
+            "signal: how much signal each method has before a training, and whether it agrees with the outcome; "
+            "verdicts: whether the oracle can be trusted, by replays of the moves that it judges."
         ),
     ] = "buckets"
     method: Annotated[
@@ -144,7 +145,7 @@ def diagnose(
     of its decisions is compared with replays of them. With `--protocol replays` each task is played once; the noise of
     each decision determines how much replays could lower the cost of signal, and which decisions to replay. With
     `--protocol signal` each method plays and credits `--collections` updates of an unchanged policy, which tell how
-    many tokens its signal costs.
+    many tokens its signal costs. With `--protocol verdicts` the oracle judges replies that are replayed.
 
     \b
     Examples:
@@ -156,6 +157,7 @@ def diagnose(
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
       hf-credit diagnose runs/sudoku_micro_base --protocol signal --method rloo --method verifiable_process
+      hf-credit diagnose runs/sudoku_micro_base --protocol verdicts --oracle my_judge:Judge --replays 16
     """
     be_quiet()  # before the imports that print warnings
     models = [model, *(beside or [])]
