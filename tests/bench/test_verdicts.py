@@ -152,7 +152,7 @@ def test_what_an_oracle_leaves_unknown_is_omitted_and_counted() -> None:
     assert (known.unknown, sum(moves for *_, moves in known.reliability)) == (0, 24)
     assert (found.unknown, sum(moves for *_, moves in found.reliability)) == (8, 16)
     for kind, few in ((Erring, BucketPlan(buckets=8, candidates=3, replays=1)), (None, plan)):
-        with pytest.raises(ValueError, match=r"at least 2 candidates of 2 replays|got none of 8"):
+        with pytest.raises(ValueError, match=r"at least 2 candidates and 2 replays|got none of 8"):
             diagnosed(problem, kind and kind(problem, 0.0, 0.0, 0), 0, few, 8)
 
 

@@ -192,7 +192,7 @@ def test_it_is_told_whether_an_oracle_can_be_trusted(command, trained_run, tmp_p
     [
         (("--method", "rloo"), "--protocol verdicts needs only an oracle, got --method or --exact"),
         ((), "--protocol verdicts needs an oracle, got none for 'relay'; add --oracle"),
-        (("--replays", 1, "--task", "sudoku"), "at least 2 candidates of 2 replays, got 8 of 1"),
+        (("--replays", 1, "--task", "sudoku"), "at least 2 candidates and 2 replays, got (8, 1)"),
     ],
 )
 def test_verdicts_refuse_what_they_cannot_measure(command, relay_policy, tmp_path, option, told) -> None:

@@ -38,10 +38,10 @@ class VerdictDiagnosis:
         own_error = sum (best - Q[a]) / sum (best - worst)
         error     = sum (best - Q[a] if v[a] > 1/2 else Q[a] - worst) / sum (best - worst)
 
-    If each move is right or wrong, with two values in a state, these are the shares of pairs in order, of wrong moves
-    and of wrong verdicts, weighted by what is at stake. Extremes and |Q[a] - Q[b]| are too large if the same replays
-    choose and measure them, and too small if each replay is measured by what the others choose; with more replays both
-    tend to the truth. An interval spans those of both, over tasks; its mean is in the middle of both.
+    With two values in a state these are shares of pairs in order, of wrong moves and of wrong verdicts, weighted by
+    what is at stake. Extremes and |Q[a] - Q[b]| are too large if the same replays choose and measure them, and too
+    small if each replay is measured by what the others choose; with more replays both tend to the truth. An interval
+    spans those of both, over tasks; its mean is in their middle.
 
     Attributes:
         tied: the share of pairs with equal scores.
@@ -75,19 +75,19 @@ class VerdictDiagnosis:
     def note(self) -> str:
         """Whether verdicts pay, in a sentence."""
         if self.pays is None:
-            few = f"{self.cost.scoring_events:,} replays do not tell whether verdicts pay"
-            return f"{self.name}: {few}; raise --buckets or --replays."
-        ratio = f"{self.error.mean / max(self.own_error.mean, 1e-3):.2g} times"
-        said = f"verdicts {'' if self.pays else 'do not '}pay: the oracle errs {ratio} as often as the policy"
-        return f"{self.name}: {said}, and the line is at {LINE:g}."
+            few = f"{self.name}: {self.cost.scoring_events:,} replays do not tell whether verdicts pay"
+            return f"{few}; raise --buckets or --replays."
+        said = f"{self.name}: verdicts {'' if self.pays else 'do not '}pay: the oracle errs"
+        ratio = self.error.mean / max(self.own_error.mean, 1e-3)
+        return f"{said} {ratio:.2g} times as often as the policy, and the line is at {LINE:g}."
 
 
 def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: int = 0) -> VerdictDiagnosis:
     """Compares verdicts with replays.
 
     Args:
-        states: at least one. Of each: the outcomes of replays of different moves, of shape (moves, replays), at least
-            2 by 2; the score of each move, in [0, 1]; how often the policy drew it; and the task.
+        states: of each the outcomes of replays of different moves, of shape (moves, replays), at least 2 by 2; the
+            score of each move, in [0, 1]; how often the policy drew it; and the task.
         seed: of the bootstrap of the agreement.
     """
     by_task: dict[int, Any] = defaultdict(int)
@@ -126,12 +126,10 @@ def diagnose_verdicts(
         oracle: judges each move once.
 
     Raises:
-        ValueError: the plan has too few candidates or replays, no state has two moves with replays and verdicts, or as
-            `diagnostic_buckets`.
+        ValueError: no state has two moves with replays and verdicts, or as `diagnostic_buckets`.
     """
-    if min(plan.replays, plan.candidates) < 2:
-        few = f"{plan.candidates} of {plan.replays}"
-        raise ValueError(f"verdicts need at least 2 candidates of 2 replays, got {few}; raise them.")
+    if min(numbers := (plan.candidates, plan.replays)) < 2:
+        raise ValueError(f"verdicts need at least 2 candidates and 2 replays, got {numbers}; raise them.")
     buckets, cost = diagnostic_buckets(subject.engine, starts, replace(plan, value_actions=0))
     moves = [(k, one) for k, bucket in enumerate(buckets) for one in bucket.candidates]
     sound = [(k, one) for k, one in moves if len(one.returns) == plan.replays]
@@ -149,9 +147,8 @@ def diagnose_verdicts(
         raise ValueError(
             f"verdicts need states with two moves that are replayed and judged, got none of {len(buckets)}."
         )
-    unknown = len(moves) - sum(map(len, judged.values()))
-    found: dict[str, Any] = {"unknown": unknown, "price": price, "cost": cost, "about": subject.about}
-    return replace(trust(states, plan.seed), name=subject.name, **found)
+    found: dict[str, Any] = {"name": subject.name, "price": price, "cost": cost, "about": subject.about}
+    return replace(trust(states, plan.seed), unknown=len(moves) - sum(map(len, judged.values())), **found)
 
 
 def _sums(returns: Array, scores: Array, pi: Array) -> Array:
@@ -197,5 +194,4 @@ def _share(parts: Array, wholes: Array) -> Interval:
 
 def _spanned(intervals: Iterable[Interval]) -> Interval:
     one, two = intervals
-    ends = {"low": min(one.low, two.low), "high": max(one.high, two.high)}
-    return replace(one, mean=(one.mean + two.mean) / 2, **ends)
+    return replace(one, mean=(one.mean + two.mean) / 2, low=min(one.low, two.low), high=max(one.high, two.high))
