@@ -157,7 +157,6 @@ def diagnose(
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
       hf-credit diagnose runs/sudoku_micro_base --protocol signal --method rloo --method verifiable_process
-      hf-credit diagnose runs/sudoku_micro_base --protocol verdicts --oracle my_judge:Judge --replays 16
     """
     be_quiet()  # before the imports that print warnings
     models = [model, *(beside or [])]

@@ -66,8 +66,7 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
 
 def draw_reliability(found: Sequence[VerdictDiagnosis], path: str | Path) -> Path:
     """Plots the share of right moves by their scores, which equals the score of a calibrated oracle."""
-    figure = require_matplotlib()(figsize=(4.6, 3.8), dpi=100, layout="constrained")
-    axis = figure.subplots()
+    axis = (figure := require_matplotlib()(figsize=(4.6, 3.8), dpi=100, layout="constrained")).subplots()
     axis.axline((0, 0), slope=1, color="black", linewidth=0.6)
     for one, colour in zip(found, itertools.cycle(COLOURS)):
         scores, shares, _ = zip(*one.reliability, strict=True)

@@ -57,8 +57,7 @@ class Protocol:
         if self.name not in _JUDGED and self.oracle is not None:
             judge = getattr(self.oracle, "name", type(self.oracle).__name__)
             raise ValueError(
-                f"--oracle needs --protocol {' or '.join(_JUDGED)}, got {judge!r} with --protocol {self.name}; omit "
-                "--oracle."
+                f"--oracle needs --protocol buckets or verdicts, got {judge!r} with --protocol {self.name}; omit it."
             )
         if self.name == "verdicts" and (self.methods or self.exact is not None):
             raise ValueError("--protocol verdicts needs only an oracle, got --method or --exact; omit it.")

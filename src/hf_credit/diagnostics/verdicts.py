@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +125,7 @@ def diagnose_verdicts(
         oracle: judges each move once.
 
     Raises:
-        ValueError: no state has two moves with replays and verdicts, or as `diagnostic_buckets`.
+        ValueError: no two moves of a state are judged, or as `diagnostic_buckets`.
     """
     if min(numbers := (plan.candidates, plan.replays)) < 2:
         raise ValueError(f"verdicts need at least 2 candidates and 2 replays, got {numbers}; raise them.")
@@ -184,7 +183,7 @@ def _share(parts: Array, wholes: Array) -> Interval:
     It contains those of 0 and 1 in (sum w)^2 / sum w^2 tasks, as a rare error may be in none of few tasks."""
     total, n = float(wholes.sum()), len(wholes)
     if n < 2 or total < 1e-9:
-        return Interval(mean=math.nan, low=0.0, high=1.0, confidence=0.95, n=n)
+        return Interval(mean=np.nan, low=0.0, high=1.0, confidence=0.95, n=n)
     m = float(parts.sum()) / total
     found = mean_interval(m + (parts - m * wholes) * n / total)
     rare = mean_interval([0.0] * max(round(total**2 / float((wholes**2).sum())), 2), within=SHARE).high
