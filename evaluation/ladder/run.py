@@ -46,9 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--stages", type=int, default=len(STAGES), help="how many of the stages to run")
     parser.add_argument("--before", action="store_true", help="make only what comes before the trainings")
     options = parse_options(parser, arguments, "runs/ladder", seeds=len(SEEDS))
-    phases = before()
+    phases = before(options.stages)
     if not options.before:
-        phases += [[cell for cell in stage if cell[-1] < options.seeds] for stage in stages()[: options.stages]]
+        of_stages = [[cell for cell in one if cell[-1] < options.seeds] for one in stages()[: options.stages]]
+        phases = [phase for last, one in enumerate(of_stages, 1) for phase in (*before(last), one)]
     if options.cell is not None:
         phases = one_cell([*before(), *stages()], options.cell)
     from table import write_tables  # which takes the names of cells from here
@@ -66,9 +67,9 @@ def settings() -> dict[str, Any]:
     return {**EXPERIMENT, "worlds": {"arms": worlds}, "arms": {name: asdict(one) for name, one in ARMS.items()}}
 
 
-def before() -> list[list[Name]]:
-    """The cells before any training: starts and taught policies, then what is measured at the starts."""
-    rungs = list(dict.fromkeys((world, rung) for world, some, _ in STAGES for rung in some))
+def before(last: int = len(STAGES)) -> list[list[Name]]:
+    """The cells before the trainings of the first stages: starts, then taught policies and what starts promise."""
+    rungs = list(dict.fromkeys((world, rung) for world, some, _ in STAGES[:last] for rung in some))
     return [
         [(*rung, START, 0) for rung in rungs],
         [(*rung, kind, 0) for rung in rungs for kind in (TAUGHT, BEFOREHAND)],
