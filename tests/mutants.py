@@ -55,7 +55,6 @@ hf_credit.credit.agreement: disagreement sure_share
 hf_credit.credit.counterfactual: Moment.deviation Moments.updated | tests/credit/test_counterfactual.py
     tests/methods/test_counterfactual_grpo.py
 hf_credit.credit.doubly_robust: family_mean
-hf_credit.credit.interpolation: _Interpolation.backward
 hf_credit.credit.leave_one_out: _recurring | tests/credit/test_leave_one_out.py tests/methods/test_baselines.py
 hf_credit.credit.replay_allocation: _pooled
 hf_credit.credit.surrogate: clipped_surrogate

@@ -74,19 +74,6 @@ def test_the_credit_of_training_is_measured_with_the_named_method(command, relay
     assert json.loads(out)[0]["cost"]["scoring_events"] == 6 * 3  # no replay is needed
 
 
-def test_the_possible_gain_of_replays_is_measured_without_replays(command, relay_policy, tmp_path) -> None:
-    asked = ("--protocol", "replays", "--episodes", 12, "--branches", 4, "--output", tmp_path)
-    code, out, err = command("diagnose", relay_policy, *asked)
-    assert code == 0, err
-    for word in ("Gain of replays", "Where to branch", "rho"):
-        assert word in out
-    (found,) = json.loads((tmp_path / "replays.json").read_text(encoding="utf-8"))
-    assert found["cost"]["scoring_events"] == 12
-    assert 0 < found["gain"]["ratio"]["mean"] <= found["gain"]["capped"] <= 1
-    assert found["gain"]["most"] == 4
-    _names_no_folder(tmp_path)
-
-
 def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_measured(
     command, relay_policy, tmp_path
 ) -> None:
@@ -113,12 +100,11 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, signal, verdicts, got 'luck'"),
+        (("--protocol", "luck"), "--protocol must be one of buckets, training, signal, verdicts, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),
         (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets or"),
-        (("--protocol", "replays", "--method", "rloo"), "--protocol replays needs only a policy, got --method"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(
