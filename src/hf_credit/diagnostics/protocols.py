@@ -73,7 +73,7 @@ class Protocol:
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[Any]:
         """Diagnoses a saved policy; the arguments are those of `policy.load_subject`."""
-        oracle = Oracled(setup.build()).check_oracle(self.oracle) if self.name in _JUDGED else None
+        oracle = Oracled(setup.build()).chosen(self.oracle) if self.name in _JUDGED else None
         if self.name == "verdicts" and oracle is None:
             raise ValueError(f"--protocol verdicts needs an oracle, got none for {setup.task!r}; add --oracle.")
         subject, starts = policy.load_subject(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,7 +49,7 @@ class VerdictDiagnosis:
         reliability: for the scores of each fifth of [0, 1] their mean, the share of right moves, that is, sum
             (Q[a] - worst) / sum (best - worst) over them, and their number.
         unknown: the number of moves without a verdict or with a failed replay, which are omitted.
-        price: the mean cost of a verdict, by name, such as seconds.
+        price: the mean cost of a verdict, by name, such as seconds and tokens.
     """
 
     accuracy: Interval
@@ -134,9 +134,11 @@ def diagnose_verdicts(
     sound = [(k, one) for k, one in moves if len(one.returns) == plan.replays]
     forced = [next(own for own in one.replays[0].decisions if own.event == buckets[k].event) for k, one in sound]
     asked = [replace(one.replays[0], decisions=(own,)) for (_, one), own in zip(sound, forced, strict=True)]
-    begun = time.perf_counter()
-    verified = verify(asked, oracle, subject.engine.interaction)
-    price = {"seconds": (time.perf_counter() - begun) / max(len(asked), 1)}
+    begun, costs = time.perf_counter(), Counter[str]()
+    verified = verify(asked, oracle, subject.engine.interaction, costs=costs)
+    spent = {"seconds": time.perf_counter() - begun, **costs}
+    price = {name: one / max(len(asked), 1) for name, one in spent.items() if name not in ("known", "unknown")}
+    cost += Ledger(judge_tokens=costs["tokens"])
     judged = defaultdict[int, list[Any]](list)
     for (k, one), episode in zip(sound, verified, strict=True):
         if (verdict := episode.decisions[0].verdict) is not None:

@@ -93,7 +93,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
     if method is None and task.preset is not None and task.preset.oracle:
-        credited["oracle"] = Oracled(interaction).check_oracle(resolve(task.described_oracle()))
+        credited["oracle"] = Oracled(interaction).chosen(resolve(task.described_oracle()))
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": args.trust_remote_code,
