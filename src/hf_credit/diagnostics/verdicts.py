@@ -138,7 +138,7 @@ def diagnose_verdicts(
     verified = verify(asked, oracle, subject.engine.interaction, costs=costs)
     spent = {"seconds": time.perf_counter() - begun, **costs}
     price = {name: one / max(len(asked), 1) for name, one in spent.items() if name not in ("known", "unknown")}
-    cost += Ledger(judge_tokens=costs["tokens"])
+    cost += Ledger(others={"judge": costs["tokens"]} if costs["tokens"] else {})
     judged = defaultdict[int, list[Any]](list)
     for (k, one), episode in zip(sound, verified, strict=True):
         if (verdict := episode.decisions[0].verdict) is not None:
