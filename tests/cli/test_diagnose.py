@@ -100,11 +100,11 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--protocol", "luck"), "--protocol must be one of buckets, training, signal, got 'luck'"),
+        (("--protocol", "luck"), "--protocol must be one of buckets, training, signal, verdicts, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),
-        (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets, got "),
+        (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets or"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(
@@ -165,11 +165,39 @@ def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(c
     [
         (("--exact", 0.1), "--protocol signal takes no exact values, got --exact"),
         (("--episodes", 5), "a collection needs 2 tasks, got --episodes 5 for 24"),
-        (("--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets"),
+        (("--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets or verdicts"),
         (("--collections", 2), "greater than or equal to 3"),
     ],
 )
 def test_a_signal_refuses_what_it_does_not_take(command, relay_policy, tmp_path, option, told) -> None:
     code, _, err = command("diagnose", relay_policy, "--protocol", "signal", *option, "--output", tmp_path)
     assert code != 0
+    assert told in err.replace("\n", " ")
+
+
+def test_it_is_told_whether_an_oracle_can_be_trusted(command, trained_run, tmp_path) -> None:
+    asked = ("--protocol", "verdicts", "--episodes", 6, "--buckets", 6, "--candidates", 3, "--replays", 3)
+    code, out, err = command("diagnose", trained_run, *asked, "--output", tmp_path)
+    assert code == 0, err
+    for word in ("Trust", "Reliability", "margin", "agreement"):
+        assert word in out
+    assert "whether verdicts pay" in err or "pay: the oracle errs" in err
+    (found,) = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
+    assert found["price"]["seconds"] > 0
+    assert sum(moves for *_, moves in found["reliability"]) + found["unknown"] <= 6 * 3
+    assert {path.name for path in tmp_path.iterdir()} == {"verdicts.md", "verdicts.json", "verdicts.png"}
+    _names_no_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (("--method", "rloo"), "--protocol verdicts needs only an oracle, got --method or --exact"),
+        ((), "--protocol verdicts needs an oracle, got none for 'relay'; add --oracle"),
+        (("--replays", 1, "--task", "sudoku"), "at least 2 candidates and 2 replays, got (8, 1)"),
+    ],
+)
+def test_verdicts_refuse_what_they_cannot_measure(command, relay_policy, tmp_path, option, told) -> None:
+    code, _, err = command("diagnose", relay_policy, "--protocol", "verdicts", *option, "--output", tmp_path)
+    assert code == 1
     assert told in err.replace("\n", " ")

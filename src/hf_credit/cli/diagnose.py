@@ -40,7 +40,8 @@ class Diagnosed(Played):
         str,
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
-            "signal: how much signal each method has before a training, and whether it agrees with the outcome."
+            "signal: how much signal each method has before a training, and whether it agrees with the outcome; "
+            "verdicts: whether the oracle can be trusted, by replays of the moves that it judges."
         ),
     ] = "buckets"
     method: Annotated[
@@ -138,7 +139,8 @@ def diagnose(
 
     With `--protocol training` each method plays an update with its own collector on `--episodes` tasks, and the credit
     of its decisions is compared with replays of them. With `--protocol signal` each method plays and credits
-    `--collections` updates of an unchanged policy, which tell how many tokens its signal costs.
+    `--collections` updates of an unchanged policy, which tell how many tokens its signal costs. With `--protocol
+    verdicts` the oracle judges replies that are replayed.
 
     \b
     Examples:

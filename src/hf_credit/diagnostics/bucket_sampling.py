@@ -238,9 +238,9 @@ def _draw_candidates(engine: Engine[Any], drafts: Sequence[_Draft], plan: Bucket
         drawn, own_cost = _drawn(engine, missing, wanted, plan, "candidate")
         cost += own_cost
         for draft, replies in zip(missing, drawn, strict=True):
-            draft.drawn += len(replies)
+            first, draft.drawn = not draft.drawn, draft.drawn + len(replies)
             for text, reply in replies:
-                draft.counts[text] = draft.counts.get(text, 0) + 1
+                draft.counts[text] = draft.counts.get(text, 0) + first
                 if len(draft.replies) < plan.candidates:
                     draft.replies.setdefault(text, reply)
 

@@ -12,21 +12,22 @@ from typing import Any
 from hf_credit.diagnostics.bucket_credit import assigned_credit
 from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
 from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
-from hf_credit.diagnostics.diagnosis_plots import draw
+from hf_credit.diagnostics.diagnosis_plots import draw, draw_reliability
 from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.signal import SignalDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
+from hf_credit.diagnostics.verdicts import LINE, VerdictDiagnosis
 from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.words import plain
 
-_Found = Diagnosis | TrainingDiagnosis | SignalDiagnosis
+_Found = Diagnosis | TrainingDiagnosis | SignalDiagnosis | VerdictDiagnosis
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 
-PLOT_FILE, EXAMPLES_FILE = "diagnosis.png", "examples.md"
+PLOT_FILE, EXAMPLES_FILE, RELIABILITY_FILE = "diagnosis.png", "examples.md", "verdicts.png"
 _TRAINING_LEGEND = """\
 - Fidelity: Spearman's correlation of the credit of an update with the advantages of its decisions, pooled over
   decisions. The advantages are estimated by separate replays, or exact by enumeration.
@@ -45,6 +46,14 @@ _SIGNAL_LEGEND = """\
 - Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.
 - A signal says how soon a method learns what it rewards, not whether that is the goal: for this look at the agreement
   and at the cosine with outcome_reward."""
+_VERDICT_LEGEND = f"""\
+- Better called better: of pairs of moves of a state, weighted by how much better one is; ties count half.
+- Errors: the shares of the policy's moves that are wrong, or wrongly judged, weighted by what is at stake in a state.
+  Margin: {LINE:g} times the cost of the policy's errors minus that of the oracle's, in outcome a task.
+- Agreement: Spearman's correlation of verdict and advantage, which the noise of replays lowers.
+- Intervals are 95% intervals over tasks, and contain the noise of replays, except for the agreement.
+
+![Share of right moves by score]({RELIABILITY_FILE})"""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
@@ -97,6 +106,13 @@ def write_signals(found: Sequence[SignalDiagnosis], folder: str | Path) -> Path:
     """Writes `signal.md` and `signal.json`, with arguments and result as in `write_training_credit`."""
     parts = ["# Signal and agreement", *_shown(signal_tables(found)), _SIGNAL_LEGEND, *_settings(found)]
     return _write(folder, "signal", parts, found)
+
+
+def write_verdicts(found: Sequence[VerdictDiagnosis], folder: str | Path) -> Path:
+    """Writes `verdicts.md`, its plot and `verdicts.json`, with arguments and result as in `write_training_credit`."""
+    parts = ["# Can verdicts be trusted?", *(escaped(one.note) for one in found), *_shown(verdict_tables(found))]
+    draw_reliability(found, Path(folder) / RELIABILITY_FILE)
+    return _write(folder, "verdicts", [*parts, _VERDICT_LEGEND, *_settings(found)], found)
 
 
 def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[Any]) -> Path:
@@ -278,6 +294,23 @@ def signal_tables(found: Sequence[SignalDiagnosis]) -> dict[str, Table]:
     ]
     cosines = [[one.name, pair, shown(value)] for one in found for pair, value in one.cosines.items()]
     return {"Signal": (header, rows), **({"Cosines": (["policy", "methods", "cosine"], cosines)} if cosines else {})}
+
+
+def verdict_tables(found: Sequence[VerdictDiagnosis]) -> dict[str, Table]:
+    """Returns the header and the rows of each table, by title: the trust in verdicts, and their reliability."""
+    header = ["policy", "verdicts", "better called better", "tied", "oracle's errors", "policy's errors", "margin"]
+    said = {True: "pay", False: "do not pay", None: "cannot be told"}
+    rows = [
+        [one.name, said[one.pays], shown(one.accuracy), f"{one.tied:.0%}"]
+        + [shown(own) for own in (one.error, one.own_error, one.margin, one.agreement)]
+        + [str(one.unknown), ", ".join(f"{value:.3g} {name}" for name, value in one.price.items())]
+        for one in found
+    ]
+    bins = [
+        [one.name, _short(score), shown(right), str(moves)] for one in found for score, right, moves in one.reliability
+    ]
+    header += ["agreement", "unknown", "cost of a verdict"]
+    return {"Trust": (header, rows), "Reliability": (["policy", "score", "right moves", "moves"], bins)}
 
 
 def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from hf_credit.diagnostics import diagnosis_report as report
 from hf_credit.diagnostics import policy
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.verdicts import diagnose_verdicts
 from hf_credit.evaluation.plots import require_matplotlib
 from hf_credit.evaluation.statistics import mean_interval
 from hf_credit.methods import Method
@@ -19,7 +20,8 @@ from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.validators import one_of
 
-PROTOCOLS = ("buckets", "training", "signal")
+PROTOCOLS = ("buckets", "training", "signal", "verdicts")
+_JUDGED = ("buckets", "verdicts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,30 +51,38 @@ class Protocol:
 
     def __post_init__(self) -> None:
         one_of("--protocol", self.name, PROTOCOLS)
-        if self.name != "buckets" and self.oracle is not None:
+        if self.name not in _JUDGED and self.oracle is not None:
             judge = getattr(self.oracle, "name", type(self.oracle).__name__)
             raise ValueError(
-                f"--oracle needs --protocol buckets, got {judge!r} with --protocol {self.name}; omit --oracle."
+                f"--oracle needs --protocol buckets or verdicts, got {judge!r} with --protocol {self.name}; omit it."
             )
+        if self.name == "verdicts" and (self.methods or self.exact is not None):
+            raise ValueError("--protocol verdicts needs only an oracle, got --method or --exact; omit it.")
         mean_interval([0.0, 1.0])  # a missing library is an error before the work
-        if self.name == "buckets":
+        if self.name in _JUDGED:
             require_matplotlib()
 
     def replies(self, setup: TaskSpec) -> int:
         """Returns the maximum number of replies to diagnose a policy, for a progress bar."""
         most, episodes = setup.build().max_replies or 1, self.tasks.episodes or 256
         if self.name == "training":
-            return policy.training_replies_at_most(self.plan, most)
+            return policy.replies_at_most(0, most, replace(self.plan, candidates=1, draws=0), 0)
+        if self.name == "verdicts":
+            return policy.replies_at_most(episodes, most, replace(self.plan, value_actions=0), 0)
         return policy.replies_at_most(episodes, most, self.plan, self.attempts)
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[Any]:
         """Diagnoses a saved policy; the arguments are those of `policy.load_subject`."""
-        oracle = Oracled(setup.build()).chosen(self.oracle) if self.name == "buckets" else None
+        oracle = Oracled(setup.build()).chosen(self.oracle) if self.name in _JUDGED else None
+        if self.name == "verdicts" and oracle is None:
+            raise ValueError(f"--protocol verdicts needs an oracle, got none for {setup.task!r}; add --oracle.")
         subject, starts = policy.load_subject(
             model, setup, self.plan, tasks=self.tasks, exact_floor=self.exact, **loading
         )
         if self.name == "training":
             return policy.diagnose_training(subject, starts, self.plan, self.methods)
+        if self.name == "verdicts" and oracle is not None:
+            return [diagnose_verdicts(subject, starts, self.plan, oracle)]
         more: dict[str, Any] = {"attempts": self.attempts, "credit_replays": self.credit_replays}
         return [policy.diagnose_policy(subject, starts, self.plan, methods=self.methods, oracle=oracle, **more)]
 
@@ -82,11 +92,10 @@ class Protocol:
             "buckets": (partial(report.write_diagnosis, examples=self.examples), report.tables),
             "training": (report.write_training_credit, report.training_tables),
             "signal": (report.write_signals, report.signal_tables),
+            "verdicts": (report.write_verdicts, report.verdict_tables),
         }
         write, tables = writers[self.name]
-        warnings = [
-            f"{one.name}, credit of {label}: {why}"
-            for one in (found if self.name in ("buckets", "signal") else ())
-            for label, why in one.not_measured.items()
-        ]
+        warnings = [one.note for one in found if self.name == "verdicts"]
+        for one in found if self.name in ("buckets", "signal") else ():
+            warnings += [f"{one.name}, credit of {label}: {why}" for label, why in one.not_measured.items()]
         return write(found, folder), tables(found), warnings
