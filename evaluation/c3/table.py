@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,8 +26,15 @@ from experiment import ARMS, C3, ESTIMATOR_OF, EVENTS, METHODS
 from finished_cells import Cell, read, save, write_again
 from report import markdown
 
-from hf_credit.diagnostics import pass_at_k_by_instance, seed_averaged_difference
-from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
+from hf_credit.diagnostics import pass_at_k_by_instance
+from hf_credit.evaluation.statistics import (
+    Interval,
+    holm,
+    mean_interval,
+    paired_difference,
+    permutation_test,
+    stratified_paired_difference,
+)
 
 Cells = Mapping[str, Mapping[int, Cell]]
 """Finished cells by arm and seed."""
@@ -167,7 +175,9 @@ def _score_comparisons(scores: Mapping[str, Mapping[str, Sequence[Sequence[float
         for other in (arm for arm in ARMS if arm != C3):
             a, b = scores[C3][name], scores[other][name]
             compared = compare(name, other, [fmean(own) for own in a], [fmean(own) for own in b])
-            found.append(dataclasses.replace(compared, tasks=seed_averaged_difference(a, b)))
+            strata = [place for place, own in enumerate(a) for _ in own]
+            over_tasks = stratified_paired_difference([*chain(*a)], [*chain(*b)], strata)
+            found.append(dataclasses.replace(compared, tasks=over_tasks))
     return found
 
 

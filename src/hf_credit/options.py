@@ -28,7 +28,11 @@ MAPPING = dict | str | None
 NUMBER_OR_WORD = float | str | None
 """The type of a config's field for a number or one of some words, which a command line gives as text."""
 
-_OF_EVERY_FACTORY = "\nArgs:\n    group_size: number of episodes per task row."
+_OF_EVERY_FACTORY = """
+Args:
+    group_size: number of episodes per task row.
+    oracle: the source of verdicts; the environment's own oracle if `None`.
+"""
 
 
 class Options:

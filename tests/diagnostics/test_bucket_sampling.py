@@ -149,7 +149,7 @@ def test_candidates_are_drawn_until_there_are_enough_different_ones() -> None:
     engine = Engine(plan_and_act(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=1, value_actions=0, events=("plan",))
     (bucket,), _ = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
-    assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 3), ("b", 2), ("c", 1)]
+    assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 2), ("b", 2), ("c", 0)]
     assert bucket.value is None
 
 
@@ -158,7 +158,7 @@ def test_a_deterministic_policy_has_buckets_with_one_candidate() -> None:
     engine = Engine(plan_and_act(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=4, replays=2, value_actions=3, events=("plan",), draws=10)
     (bucket,), cost = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
-    assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 11)]
+    assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 5)]  # the real one and the first four
     assert [one.text for one in bucket.value_only] == ["a", "a", "a"]
     assert cost.decisions["plan"] == 1 + 10 + 3
 

@@ -11,9 +11,7 @@ from hf_credit.diagnostics import (
     mean_pass_at_k,
     pass_at_k,
     pass_at_k_by_instance,
-    seed_averaged_difference,
 )
-from hf_credit.evaluation.statistics import paired_difference, stratified_paired_difference
 
 numbers = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
 
@@ -73,31 +71,3 @@ def test_no_instance_and_too_large_a_k_are_refused() -> None:
         mean_pass_at_k([], 1)
     with pytest.raises(ValueError, match="got k = 2, 1 samples and 1 correct"):
         mean_pass_at_k([[1, 0], [1]], 2)
-
-
-def test_the_difference_is_averaged_over_seeds() -> None:
-    a, b = [[1, 1, 0, 0], [1, 1, 1, 0]], [[0, 1, 0, 0], [0, 1, 0, 0]]
-    found = seed_averaged_difference(a, b)
-    assert found.mean == pytest.approx((1 / 4 + 2 / 4) / 2)
-    assert found.low <= found.mean <= found.high
-    assert found.n == 8
-    assert found == stratified_paired_difference([1, 1, 0, 0, 1, 1, 1, 0], [0, 1, 0, 0] * 2, [0] * 4 + [1] * 4)
-
-
-def test_of_one_seed_it_is_the_paired_difference() -> None:
-    a, b = [1, 0, 1, 1, 0], [0, 0, 1, 0, 0]
-    assert seed_averaged_difference([a], [b]) == paired_difference(a, b)
-
-
-def test_only_the_spread_of_instances_within_each_seed_counts() -> None:
-    """All difference lies between seeds."""
-    found = seed_averaged_difference([[1, 1], [0, 0]], [[0, 0], [0, 0]])
-    assert (found.low, found.mean, found.high) == (0.5, 0.5, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("a", "b"), [([[1, 2]], [[1, 2], [1, 2]]), ([[1, 2], [1]], [[1, 2], [1]]), ([[1, 2]], [[1]]), ([], [])]
-)
-def test_other_instances_or_seeds_are_refused(a, b) -> None:
-    with pytest.raises(ValueError, match="must have the same instances"):
-        seed_averaged_difference(a, b)

@@ -48,6 +48,17 @@ def test_the_cost_of_comparison_episodes_is_reported(tmp_path: Path) -> None:
     assert (ledger.counterfactual_tokens, ledger.tokens) == (150, 226)
 
 
+def test_the_tokens_of_other_models_are_reported_apart(tmp_path: Path) -> None:
+    log = [{**C3[0], "budget/others/judge": 40}]
+    ledger = read_ledger(read_run(write_log(tmp_path / "judged", log)))
+    assert ledger is not None
+    assert (ledger.others, ledger.tokens) == ({"judge": 40}, 226)
+    assert (ledger + ledger).others == {"judge": 80}
+    assert (ledger + ledger - ledger).metrics()["budget/others/judge"] == 40
+    header, rows = ledger_table({"judged": ledger, "MAPPO": MAPPO}, against="judged")
+    assert (header[-1], rows[0][-1], rows[1][-1]) == ("tokens of the judge", "40", "0 (0.00x)")
+
+
 def test_the_cost_is_read_from_the_state_of_a_trainer(tmp_path: Path) -> None:
     (tmp_path / TRAINER_STATE_FILE).write_text(json.dumps({"log_history": C3}))
     ledger = read_ledger(read_run(tmp_path))

@@ -19,8 +19,9 @@ from hf_credit.collectors.base import of_instance
 from hf_credit.methods import Credit, CriticTargets, Method
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.methods.t3 import truncation
-from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
+from hf_credit.rollouts import EnvironmentInteraction, Generation, RolloutRequest, by_episode
 from hf_credit.rollouts.method_context import CriticInput
+from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers.callbacks import CreditCallback
 
 
@@ -127,6 +128,39 @@ def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
         return trainer
 
     return build
+
+
+def sudoku() -> EnvironmentInteraction:
+    return EnvironmentInteraction(make("sudoku", size=4, blanks=3), history="current", instructions=False)
+
+
+@pytest.mark.parametrize("name", ["vineppo", "mc_process_reward"])
+def test_another_model_plays_continuations_and_its_tokens_count_apart(build: Callable[..., Any], name: str) -> None:
+    asked: list[Sequence[int]] = []
+
+    def player(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        asked.extend(contexts)
+        return [Generation(ids=reply)] * len(contexts)
+
+    method = methods.make(name, rollouts=2)
+    trainer = build(method, {"samplers": {CONTINUATIONS: player}}, sudoku(), None, max_steps=1)
+    reply = trainer.chat.reply_ids("<action>fill 1 1 1</action>")
+    trainer.train()
+    ((collected, _),) = trainer.keep.seen
+    played = [one for rollout in collected.of_kind("continuation") for one in rollout.episode.decisions]
+    own = [one for rollout in collected.trained for one in rollout.episode.decisions]
+    assert [one.action_ids for one in played] == [tuple(reply)] * len(asked)
+    assert tuple(reply) not in {one.action_ids for one in own}
+    ledger = trainer.ledger
+    assert ledger.others == {"continuations": sum(len(one.context_ids) + len(reply) for one in played)}
+    assert ledger.tokens == sum(len(one.context_ids) + len(one.action_ids) for one in own)
+    assert ledger.decisions == {"agent": len(own)}
+    assert trainer.state.log_history[0]["budget/others/continuations"] == ledger.others["continuations"]
+
+
+def test_a_model_of_continuations_is_refused_where_none_are_played(build: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="needs a method with them, got 'grpo'; take vineppo"):
+        build(methods.make("grpo"), {"samplers": {CONTINUATIONS: lambda _: []}}, sudoku(), None)
 
 
 PLAIN = Method(name="plain", collector=WithComparisons(), estimator=Remembering(), memory=Moments())

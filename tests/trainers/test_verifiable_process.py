@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset
+from judge_server import JudgeServer, completion
 from transformers import AutoTokenizer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make, oracles
@@ -56,6 +58,39 @@ def test_training_teaches_what_the_oracle_accepts(
     valid = [entry["oracle/valid"] for entry in trainer.state.log_history if "oracle/valid" in entry]
     assert valid[0] < 0.7
     assert valid[-1] > 0.9
+
+
+def test_training_teaches_what_a_judge_model_accepts_and_logs_what_it_cost(
+    one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        said = body["messages"][1]["content"]
+        if "1 2 " in said.partition('"reply"')[2]:
+            return 400, {}, {"error": {"message": "too long"}}
+        return completion("yes" if re.search(r" 1\\u003c/action>", said) else "no", tokens=7)
+
+    with JudgeServer(answer) as server:
+        options = {"model": "m", "base_url": server.url, "cache": str(tmp_path / "judge.sqlite")}
+        trainer = one_update(
+            micro_policy,
+            trainer_kwargs={"oracle": {"name": "judge", "options": options}},
+            instances_per_update=16,
+            per_device_train_batch_size=16,
+            max_steps=6,
+            learning_rate=1e-2,
+            max_grad_norm=1.0,
+            top_k=0,
+        )
+        asked = len(server.asked)
+    logs = [entry for entry in trainer.state.log_history if "oracle/valid" in entry]
+    assert logs[0]["oracle/valid"] < 0.7
+    assert logs[-1]["oracle/valid"] > 0.85
+    assert 0 < logs[0]["oracle/unknown"] < 0.5
+    assert logs[0]["oracle/failed/refused"] > 0
+    assert (
+        logs[-1]["budget/others/judge"] == trainer.ledger.others["judge"] == sum(one["oracle/tokens"] for one in logs)
+    )
+    assert logs[-1]["budget/others/judge"] <= 7 * asked
 
 
 def test_an_oracle_that_raises_ends_its_episodes_and_no_other(

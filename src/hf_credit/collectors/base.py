@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from hf_credit.options import Count, GroupSize, Options
-from hf_credit.oracles import OracleLike, resolve
-from hf_credit.rollouts import Episode, Interaction, verify
+from hf_credit.oracles import Judge, OracleLike, resolve
+from hf_credit.rollouts import Episode, Interaction, Ledger, verify
 from hf_credit.rollouts.capabilities import Oracled, Replayable
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -273,7 +273,7 @@ class Verified(Around):
         Raises:
             ValueError: the oracle does not fit the Interaction, or a required oracle is missing.
         """
-        oracle = Oracled(interaction).check_oracle(resolve(self.oracle))
+        oracle = Oracled(interaction).chosen(resolve(self.oracle))
         if oracle is None and self.required:
             raise ValueError(
                 f"this method needs an oracle, got none and {interaction.name!r} has no default; pass oracle=."
@@ -293,9 +293,14 @@ class Verified(Around):
         oracle = resolve(self.oracle)
         if oracle is None:
             return episodes
-        start = time.perf_counter()
-        verified = verify(episodes, oracle, context.interaction, context.failures)
+        start, costs = time.perf_counter(), Counter[str]()
+        verified = verify(episodes, oracle, context.interaction, context.failures, costs)
         context.mean("oracle/seconds", [time.perf_counter() - start])
+        if isinstance(oracle, Judge):
+            context.mean("oracle/unknown", [1.0] * costs.pop("unknown") + [0.0] * costs.pop("known"))
+            for name, cost in costs.items():
+                context.total(f"oracle/{name}", cost)
+            context.spend(Ledger(others={"judge": costs["tokens"]}))
         if self.required:
             return verified
         return [

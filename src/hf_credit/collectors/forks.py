@@ -29,7 +29,8 @@ CONTINUATION = "continuation"
 
 @dataclass(frozen=True, kw_only=True)
 class Continuations(Options, Around):
-    """The episodes of another collector, and rollouts of the same policy from the state before each decision.
+    """The episodes of another collector, and rollouts from the state before each decision: of the same policy, or of
+    the run's model of `continuations`.
 
     The rollouts serve only for comparison. A failed episode has none.
 
@@ -60,7 +61,7 @@ class Continuations(Options, Around):
             for _, one in origins
             for seed in range(self.rollouts)
         ]
-        episodes = context.play(starts, template_kwargs=self.template_kwargs)
+        episodes = context.play(starts, policy="player", template_kwargs=self.template_kwargs)
         context.total("tokens/continuations", sum(episode.generated_tokens for episode in episodes))
         rollouts = [
             Rollout(episode=episode, instance=origin.instance, trained=False, kind=CONTINUATION, source=decision.id)

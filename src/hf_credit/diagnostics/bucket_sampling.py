@@ -14,7 +14,7 @@ from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.environments.randomness import derive, stream
 from hf_credit.evaluation.play import refuse_unplayed
 from hf_credit.options import Count, Options
-from hf_credit.oracles import Oracle
+from hf_credit.oracles import Judge, Oracle
 from hf_credit.rollouts import (
     ContextKeys,
     Decision,
@@ -238,9 +238,9 @@ def _draw_candidates(engine: Engine[Any], drafts: Sequence[_Draft], plan: Bucket
         drawn, own_cost = _drawn(engine, missing, wanted, plan, "candidate")
         cost += own_cost
         for draft, replies in zip(missing, drawn, strict=True):
-            draft.drawn += len(replies)
+            first, draft.drawn = not draft.drawn, draft.drawn + len(replies)
             for text, reply in replies:
-                draft.counts[text] = draft.counts.get(text, 0) + 1
+                draft.counts[text] = draft.counts.get(text, 0) + first
                 if len(draft.replies) < plan.candidates:
                     draft.replies.setdefault(text, reply)
 
@@ -275,7 +275,9 @@ def _replayed(
     judge = None
     if oracle is not None:
         # Cached, as replays visit the same states and actions repeatedly.
-        once: Any = SimpleNamespace(score=cache(oracle.score), valid_actions=oracle.valid_actions)
+        once: Any = oracle  # a judge keeps its answers itself
+        if not isinstance(oracle, Judge):
+            once = SimpleNamespace(score=cache(oracle.score), valid_actions=oracle.valid_actions)
         judge = partial(verify, oracle=once, interaction=engine.interaction)
     return [_bucket(draft, [next(replays) for _ in draft.actions()], judge) for draft in drafts], cost
 

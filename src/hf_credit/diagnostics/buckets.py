@@ -33,7 +33,8 @@ class Action:
         responses: for the same replays, the first message of the teammate downstream, that is, the next message of
             another event type; `None` if the episode ended before.
         failed: the number of replays that ended in an error; they have neither return nor response.
-        draws: the number of draws that gave this reply.
+        draws: how often the policy drew this reply, among the real one and the first draws, as many as the plan has
+            candidates. Later draws, until there are enough different ones, would favour rare replies.
         verdict: the oracle's score at the bucket's state, in [0, 1]; `None` without an oracle or if it failed.
         exact: Q(h, a), the exact value under the policy (eq. 17); `None` if it was not enumerated.
         replays: the episodes of `returns`, from the step of the decision on; only for candidates, and empty if they

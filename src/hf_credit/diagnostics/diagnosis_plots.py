@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -11,6 +12,7 @@ from typing import Any
 from hf_credit.diagnostics.bucket_credit import assigned_credit, credit_and_targets
 from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
+from hf_credit.diagnostics.verdicts import VerdictDiagnosis
 from hf_credit.evaluation.plots import COLOURS, require_matplotlib, save
 
 _CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
@@ -59,6 +61,19 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
         for axis in axes:
             axis.grid(alpha=0.25)
             axis.spines[["top", "right"]].set_visible(False)
+    return save(figure, path)
+
+
+def draw_reliability(found: Sequence[VerdictDiagnosis], path: str | Path) -> Path:
+    """Plots the share of right moves by their scores, which equals the score of a calibrated oracle."""
+    axis = (figure := require_matplotlib()(figsize=(4.6, 3.8), dpi=100, layout="constrained")).subplots()
+    axis.axline((0, 0), slope=1, color="black", linewidth=0.6)
+    for one, colour in zip(found, itertools.cycle(COLOURS)):
+        scores, shares, _ = zip(*one.reliability, strict=True)
+        axis.plot(scores, [own.mean for own in shares], "o-", color=colour, label=_label(one.name))
+        axis.vlines(scores, [own.low for own in shares], [own.high for own in shares], color=colour)
+    axis.set(xlabel="score", ylabel="share of right moves", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    axis.legend(fontsize="x-small")
     return save(figure, path)
 
 

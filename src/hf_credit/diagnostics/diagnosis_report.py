@@ -12,22 +12,22 @@ from typing import Any
 from hf_credit.diagnostics.bucket_credit import assigned_credit
 from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
 from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
-from hf_credit.diagnostics.diagnosis_plots import draw
+from hf_credit.diagnostics.diagnosis_plots import draw, draw_reliability
 from hf_credit.diagnostics.fidelity import FidelityStatus
-from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
 from hf_credit.diagnostics.signal import SignalDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
+from hf_credit.diagnostics.verdicts import LINE, VerdictDiagnosis
 from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.words import plain
 
-_Found = Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis
+_Found = Diagnosis | TrainingDiagnosis | SignalDiagnosis | VerdictDiagnosis
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 
-PLOT_FILE, EXAMPLES_FILE = "diagnosis.png", "examples.md"
+PLOT_FILE, EXAMPLES_FILE, RELIABILITY_FILE = "diagnosis.png", "examples.md", "verdicts.png"
 _TRAINING_LEGEND = """\
 - Fidelity: Spearman's correlation of the credit of an update with the advantages of its decisions, pooled over
   decisions. The advantages are estimated by separate replays, or exact by enumeration.
@@ -36,15 +36,6 @@ _TRAINING_LEGEND = """\
 - Measured: decisions with a known advantage, of all with credit. Zeros: the share of credits that are 0. Variance: of
   the credits at one context, mean over contexts.
 - Intervals are 95% bootstrap intervals over task instances; they do not cover other training runs."""
-_REPLAY_LEGEND = """\
-- rho: the cost of signal (variance of the gradient times tokens) with the best branching, divided by that without
-  branches. 1: replays gain nothing. Rho, capped: the same with at most the number of live branches in parentheses.
-- Values: of the policy's critic, or the mean returns of other episodes at the same context or at the same step.
-  Explained: the share of the variance of returns that the values explain. If they explain little, noise seems to arise
-  later than it does and rho is too low: it is then only a lower bound.
-- Noise: delta^2 times the sum of |grad log pi|^2 up to this step, where a token of probability p counts 1 - p.
-- Intervals are 95% bootstrap intervals over episodes; with few episodes rho is too low.
-- A lower cost of signal does not speed up learning by the same factor."""
 _SIGNAL_LEGEND = """\
 - Tokens to SNR 1: generated tokens, with those of replays, until the signal-to-noise ratio of the gradient is 1.
 - S: squared norm of the expected gradient of a collection, without bias, so it may be negative.
@@ -55,6 +46,14 @@ _SIGNAL_LEGEND = """\
 - Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.
 - A signal says how soon a method learns what it rewards, not whether that is the goal: for this look at the agreement
   and at the cosine with outcome_reward."""
+_VERDICT_LEGEND = f"""\
+- Better called better: of pairs of moves of a state, weighted by how much better one is; ties count half.
+- Errors: the shares of the policy's moves that are wrong, or wrongly judged, weighted by what is at stake in a state.
+  Margin: {LINE:g} times the cost of the policy's errors minus that of the oracle's, in outcome a task.
+- Agreement: Spearman's correlation of verdict and advantage, which the noise of replays lowers.
+- Intervals are 95% intervals over tasks, and contain the noise of replays, except for the agreement.
+
+![Share of right moves by score]({RELIABILITY_FILE})"""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
@@ -103,17 +102,17 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
     )
 
 
-def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
-    """Writes `replays.md` and `replays.json`, with arguments and result as in `write_training_credit`."""
-    parts = ["# Possible gain of replays", *_shown(replay_tables(found))]
-    parts += [one.warning for one in found if one.warning]
-    return _write(folder, "replays", [*parts, _REPLAY_LEGEND, *_settings(found)], found)
-
-
 def write_signals(found: Sequence[SignalDiagnosis], folder: str | Path) -> Path:
     """Writes `signal.md` and `signal.json`, with arguments and result as in `write_training_credit`."""
     parts = ["# Signal and agreement", *_shown(signal_tables(found)), _SIGNAL_LEGEND, *_settings(found)]
     return _write(folder, "signal", parts, found)
+
+
+def write_verdicts(found: Sequence[VerdictDiagnosis], folder: str | Path) -> Path:
+    """Writes `verdicts.md`, its plot and `verdicts.json`, with arguments and result as in `write_training_credit`."""
+    parts = ["# Can verdicts be trusted?", *(escaped(one.note) for one in found), *_shown(verdict_tables(found))]
+    draw_reliability(found, Path(folder) / RELIABILITY_FILE)
+    return _write(folder, "verdicts", [*parts, _VERDICT_LEGEND, *_settings(found)], found)
 
 
 def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[Any]) -> Path:
@@ -138,9 +137,7 @@ def bucket_file(place: int, name: str) -> str:
     return f"buckets_{place}_{plain}.jsonl"
 
 
-def numbers(
-    found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis],
-) -> list[dict[str, Any]]:
+def numbers(found: Sequence[_Found]) -> list[dict[str, Any]]:
     """Returns the results as values of strict JSON, without buckets; undefined numbers are `None`."""
     return [
         plain({name: value for name, value in {**vars(one), "cost": one.cost.to_dict()}.items() if name != "buckets"})
@@ -277,37 +274,6 @@ def training_tables(found: Sequence[TrainingDiagnosis]) -> dict[str, Table]:
     return {"Credit of training": (header, rows)}
 
 
-def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, Table]:
-    """Returns the header and the rows of each table, by title: the maximum gain, and where to branch."""
-    header = ["policy", "episodes", "tokens", "values", "explained", "rho", "rho, capped (branches)"]
-    gains = [
-        [
-            one.name,
-            str(one.gain.ratio.n),
-            f"{one.cost.completion_tokens:,}",
-            one.critic,
-            _short(one.explained),
-            shown(one.gain.ratio),
-            f"{_short(one.gain.capped)} ({one.gain.most:g})",
-        ]
-        for one in found
-    ]
-    where = [
-        [
-            one.name,
-            str(block.first) if block.first == block.last else f"{block.first} to {block.last}",
-            "unlimited" if math.isinf(block.branches) else _short(block.branches),
-            *("-" if math.isnan(share) else f"{share:.0%}" for share in (block.noise, block.tokens)),
-        ]
-        for one in found
-        for block in one.gain.blocks
-    ]
-    return {
-        "Gain of replays": (header, gains),
-        "Where to branch": (["policy", "decisions", "live branches", "noise", "tokens"], where),
-    }
-
-
 def signal_tables(found: Sequence[SignalDiagnosis]) -> dict[str, Table]:
     """Returns the header and the rows of each table, by title: the signal of methods, and their cosines."""
     header = ["policy", "method", "tokens to SNR 1", "S", "silent", "one outcome", "success", "tokens", "agreement"]
@@ -328,6 +294,23 @@ def signal_tables(found: Sequence[SignalDiagnosis]) -> dict[str, Table]:
     ]
     cosines = [[one.name, pair, shown(value)] for one in found for pair, value in one.cosines.items()]
     return {"Signal": (header, rows), **({"Cosines": (["policy", "methods", "cosine"], cosines)} if cosines else {})}
+
+
+def verdict_tables(found: Sequence[VerdictDiagnosis]) -> dict[str, Table]:
+    """Returns the header and the rows of each table, by title: the trust in verdicts, and their reliability."""
+    header = ["policy", "verdicts", "better called better", "tied", "oracle's errors", "policy's errors", "margin"]
+    said = {True: "pay", False: "do not pay", None: "cannot be told"}
+    rows = [
+        [one.name, said[one.pays], shown(one.accuracy), f"{one.tied:.0%}"]
+        + [shown(own) for own in (one.error, one.own_error, one.margin, one.agreement)]
+        + [str(one.unknown), ", ".join(f"{value:.3g} {name}" for name, value in one.price.items())]
+        for one in found
+    ]
+    bins = [
+        [one.name, _short(score), shown(right), str(moves)] for one in found for score, right, moves in one.reliability
+    ]
+    header += ["agreement", "unknown", "cost of a verdict"]
+    return {"Trust": (header, rows), "Reliability": (["policy", "score", "right moves", "moves"], bins)}
 
 
 def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:

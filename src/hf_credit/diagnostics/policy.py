@@ -231,11 +231,6 @@ def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -
     return played + plan.buckets * (plan.draws + plan.value_actions + replayed)
 
 
-def training_replies_at_most(plan: BucketPlan, most: int) -> int:
-    """Returns the maximum number of replies of the replays of `diagnose_training`, without those of its update."""
-    return plan.buckets * (plan.value_actions + (1 + plan.value_actions) * plan.replays * most)
-
-
 def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
     if not Enumerable(interaction).enumerable:
         raise ValueError(

@@ -1,12 +1,10 @@
-"""Success rates: greedy, pass@1, unbiased pass@k, and differences of policies (paper C3, Appendix G)."""
+"""Success rates: greedy, pass@1 and unbiased pass@k (paper C3, Appendix G)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-
-from hf_credit.evaluation.statistics import Interval, stratified_paired_difference
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
@@ -69,31 +67,3 @@ def pass_at_k_by_instance(scores: Sequence[Sequence[float | None]], k: int, thre
     # NaN is below every threshold.
     correct = [sum(score is not None and score >= threshold for score in own) for own in scores]
     return [pass_at_k(len(own), count, k) for own, count in zip(scores, correct, strict=True)]
-
-
-def seed_averaged_difference(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95
-) -> Interval:
-    """Computes the mean of a - b over seeds, with its paired interval over all `n` pairs (paper C3, Appendix G).
-
-    The interval is from the spread of the instances within each training seed, Student's in place of the paper's
-    bootstrap. It covers other instances, but not other training runs: see `stratified_paired_difference`.
-
-    Args:
-        a, b: for each training seed, the score of each instance, finite; all seeds have the same instances.
-        confidence: as in `hf_credit.evaluation.statistics.mean_interval`.
-
-    Raises:
-        ValueError: the seeds or instances of a and b do not match, there are fewer than two instances, or a score is
-            not finite.
-        ImportError: scipy is missing.
-    """
-    sizes = [[len(own) for own in side] for side in (a, b)]
-    if sizes[0] != sizes[1] or len(set(sizes[0])) != 1:
-        raise ValueError(
-            f"all seeds of both methods must have the same instances, got {sizes[0]} and {sizes[1]} scores by seed; "
-            "evaluate both on one split."
-        )
-    strata = [place for place, own in enumerate(a) for _ in own]
-    first, second = ([score for own in side for score in own] for side in (a, b))
-    return stratified_paired_difference(first, second, strata, confidence)

@@ -95,13 +95,14 @@ def read_ledger(run: Run) -> Ledger | None:
         decisions=by_role("budget/decisions/"),
         role_tokens=by_role("budget/tokens/"),
         counterfactual_tokens=round(entry.get("budget/counterfactual_tokens", 0)),
+        others=by_role("budget/others/"),
     )
 
 
 def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str], list[list[str]]]:
     """Returns the header and a row per run: terminal scores (TSE of paper C3, Appendix M, Table 16), all tokens (TT),
-    generated tokens, and replies (ADS, agent decision samples), in total and by role. Numbers of other runs have their
-    ratio to `against`.
+    generated tokens, and replies (ADS, agent decision samples), in total and by role, and those of other models.
+    Numbers of other runs have their ratio to `against`.
 
     Args:
         ledgers: the costs, by name of the run.
@@ -116,9 +117,12 @@ def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str]
         )
     roles = list(dict.fromkeys(role for ledger in ledgers.values() for role in ledger.decisions))
     header = ["run", "terminal scores", "tokens", "generated", "replies", *(f"replies of {role}" for role in roles)]
+    others = list(dict.fromkeys(name for ledger in ledgers.values() for name in ledger.others))
+    header += [f"tokens of the {name}" for name in others]
     spent = {
         name: [one.scoring_events, one.tokens, one.completion_tokens, sum(one.decisions.values())]
         + [one.decisions.get(role, 0) for role in roles]
+        + [one.others.get(name, 0) for name in others]
         for name, one in ledgers.items()
     }
     return header, [

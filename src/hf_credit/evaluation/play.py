@@ -113,7 +113,7 @@ def evaluate_model(
         ValueError: the model, the spec, a task or a sampling parameter is invalid.
     """
     interaction = spec.build()
-    oracle = Oracled(interaction).check_oracle(oracle)
+    oracle = Oracled(interaction).chosen(oracle)
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
     from accelerate.utils import set_seed  # seconds, which a task that is refused does not need
 

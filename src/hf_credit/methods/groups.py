@@ -31,6 +31,7 @@ from hf_credit.methods.base import (
 )
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import GroupSize, Options, with_parts
+from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.rows import DecisionCredit
@@ -257,19 +258,26 @@ def of_groups(
         settings: further fields of `Method`.
     """
 
-    @with_parts
-    def factory(group_size: GroupSize = 8, estimator: Any = estimator) -> Method:
+    def with_oracle(group_size: GroupSize = 8, estimator: Any = estimator, oracle: OracleLike | None = None) -> Method:
         needs = getattr(estimator, "needs", ())
+        if oracle is not None and "verdicts" not in needs:
+            raise ValueError(
+                f"{name} must take verdicts to have an oracle, got {oracle!r}; choose them as its scores."
+            )
         collector: Collector = Group(size=group_size)
         evaluation: Collector = Single()
         if "verdicts" in needs:
-            collector, evaluation = Verified(inner=collector), Verified(required=False)
+            collector, evaluation = Verified(inner=collector, oracle=oracle), Verified(required=False)
         elif "answers" in needs:
             collector = Answers(inner=collector)
         own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
         weight = estimator.outcome_weight if isinstance(estimator, OfVerdicts) else 0.0
         return Method(name=name, **weighed(estimator, weight, grouped=True), **own)
 
+    def without(group_size: GroupSize = 8, estimator: Any = estimator) -> Method:
+        return with_oracle(group_size, estimator)
+
+    factory = with_parts(with_oracle if isinstance(estimator, OfVerdicts) else without)
     factory.__name__ = factory.__qualname__ = name
     factory.__module__ = type(estimator).__module__
     factory.__doc__ = summary or f"Returns the method `{name}`."

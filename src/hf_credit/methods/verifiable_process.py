@@ -31,7 +31,7 @@ from hf_credit.methods.base import Credit, Estimator, Method, paper, score
 from hf_credit.methods.groups import Turns
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
-from hf_credit.oracles import OracleLike
+from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -195,8 +195,9 @@ class StateGroups:
         if not sound:
             return replies[0]
         rewards = [sum(_rewards(one, self.bonus)) for one in sound]
-        best = [one for one, reward in zip(sound, rewards, strict=True) if reward == max(rewards)]
-        chosen: Episode = draws.choices(best if self.commit == "best" else sound)[0]
+        most = max((reward for reward in rewards if not math.isnan(reward)), default=math.nan)
+        best = [one for one, reward in zip(sound, rewards, strict=True) if reward == most]
+        chosen: Episode = draws.choices(best if best and self.commit == "best" else sound)[0]
         return chosen
 
 
@@ -264,6 +265,7 @@ def verifiable_process(
         ValueError: an option is out of range; in state groups `gamma` is not 0, or `outcome_weight` is not and
             the best reply is committed, so that outcomes are not the policy's.
     """
+    oracle = resolve(oracle)  # one for all, which may keep its answers
     evaluation = Verified(oracle=oracle, required=False)
     collector: Collector = Verified(oracle=oracle)
     verdicts: Estimator = replace(estimator, bonus=bonus)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.environments import Environment
-from hf_credit.oracles.base import Oracle, ValidSetOracle, first_move
+from hf_credit.oracles.base import Judge, Move, Oracle, ValidSetOracle, first_move
 from hf_credit.registry import Registry
 
 __all__ = [
-    "ORACLES", "Oracle", "OracleLike", "ValidSetOracle", "default_oracle", "known", "make", "require_fit", "resolve",
-    "spec",
+    "ORACLES", "Judge", "Move", "Oracle", "OracleLike", "ValidSetOracle", "default_oracle", "known", "make",
+    "require_fit", "resolve", "spec",
 ]  # fmt: skip
 
 OracleLike = Oracle[Any] | str | Mapping[str, Any]
@@ -21,6 +21,7 @@ ORACLES = {
     "evidence": "hf_credit.oracles.evidence_play:EvidenceOracle",
     "evidence_hacker": "hf_credit.oracles.evidence_play:EvidenceHacker",
     "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
+    "judge": "hf_credit.oracles.judge_model:JudgeModel",
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
     "sokoban_search": "hf_credit.oracles.sokoban_search:SokobanSearchOracle",

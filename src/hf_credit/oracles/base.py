@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from hf_credit.environments.actions import plain_action
 from hf_credit.environments.base import Environment, State
@@ -27,6 +31,57 @@ class Oracle(Protocol[S_contra]):
 
     def score(self, state: S_contra, action: str) -> float:
         """Returns the reward of `action` (a plain action or a reply with an action tag) in `state`, in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A decision to judge.
+
+    Attributes:
+        messages: what the policy saw, each with a `role` and a `content`.
+        reply: what it answered.
+        state: that of the environment before it; that of the Interaction if it has no environment.
+        action: the action of the reply; the reply itself without an environment.
+        episode: a number, the same for the moves of one episode, which follow each other.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    reply: str
+    state: Any
+    action: str
+    episode: int = 0
+
+
+class Judge(ABC):
+    """An oracle of whole decisions, many at once, which need no environment. It may leave some unknown.
+
+    It lists no valid actions, so it cannot play.
+    """
+
+    def valid_actions(self, state: Any) -> frozenset[str]:
+        return frozenset()
+
+    def score(self, state: Any, action: str) -> float:
+        """Judges one action by the text of its state; NaN if that is unknown."""
+        shown = {"role": "user", "content": str(state)}
+        (found,) = self.judge([Move(messages=[shown], reply=action, state=state, action=action)], Counter())
+        return math.nan if found is None else found
+
+    def check(self) -> Self:
+        """Returns itself, before a training or an evaluation.
+
+        Raises:
+            ValueError: it cannot judge.
+        """
+        return self
+
+    @abstractmethod
+    def judge(self, moves: Sequence[Move], costs: Counter[str]) -> Sequence[float | None]:
+        """Returns the score of each move, in [0, 1]; `None` if it is unknown.
+
+        Args:
+            costs: to add what it took, by name; `tokens` are those of other models than the policy.
+        """
 
 
 def first_move(kind: str, judge: Any, environment: Environment[S]) -> tuple[str, S, str]:

@@ -62,8 +62,8 @@ def load_role_models(
     """Loads separate models for roles that are not trained, such as a judge.
 
     Args:
-        models: by role, a folder or an id on the Hub; or a mapping of this `name` and `options`, which are parameters
-            of a `hf_credit.tasks.Sampling`. By default decoding is greedy.
+        models: by role, or `"continuations"` (`CONTINUATIONS`), a folder or an id on the Hub; or a mapping of this
+            `name` and `options`, which are parameters of a `hf_credit.tasks.Sampling`. By default decoding is greedy.
         tokenizer: the policy's, with which their contexts are encoded.
         max_new_tokens: maximum length of a reply in tokens, unless `options` say it.
         device, trust_remote_code: as in `load_policy`.

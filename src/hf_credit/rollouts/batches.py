@@ -102,8 +102,8 @@ def micro_batches(batch: dict[str, Any], size: int, roles: int = 1, together: bo
         widest = max(range(len(parts)), key=lambda index: len(parts[index]))
         half = len(parts[widest]) // 2
         parts[widest : widest + 1] = [parts[widest][:half], parts[widest][half:]]
-    order = [row for part in parts for row in part]
-    whole = {name: _ordered(value, order) for name, value in batch.items()}
+    order = torch.tensor([row for part in parts for row in part], device=batch["prompt_ids"].device)
+    whole = {name: _taken(value, order) for name, value in batch.items()}
     prompts, completions = (whole[name].sum(dim=1).tolist() for name in ("prompt_mask", "completion_mask"))
     batches, start = [], 0
     for part in parts:
@@ -196,10 +196,10 @@ def _packed(groups: list[list[int]], size: int) -> list[list[int]]:
     return parts
 
 
-def _ordered(value: Any, rows: list[int]) -> Any:
+def _taken(value: Any, order: Tensor) -> Any:
     if isinstance(value, list):
-        return [value[row] for row in rows]
-    return value[torch.tensor(rows, device=value.device)] if value.ndim else value
+        return [value[row] for row in order.tolist()]
+    return value[order] if value.ndim else value
 
 
 def _cropped(batch: dict[str, Any], rows: slice, prompt: int, completion: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.tasks import Split
-from hf_credit.oracles import Oracle
+from hf_credit.oracles import Judge, Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.playing import History, Prompts
 from hf_credit.renamed import old_names
@@ -341,6 +341,10 @@ class Oracled(Capability):
         if oracle is not None:
             raise no_oracle(self.interaction)
         return None
+
+    def chosen(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check."""
+        return oracle.check() if isinstance(oracle, Judge) else self.check_oracle(oracle)
 
 
 class Auditable(Capability):

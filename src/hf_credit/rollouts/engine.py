@@ -103,6 +103,12 @@ class Engine(Generic[S]):
         self._batched = capabilities.Batched(interaction)
         self._trained_roles, self._costs = capabilities.TrainedRoles(interaction), capabilities.Costs(interaction)
 
+    def sampled_by(self, generate: GenerateFn | Mapping[str, GenerateFn]) -> Engine[S]:
+        """Returns the engine with other samplers."""
+        other = copy.copy(self)
+        other.generate = generate
+        return other
+
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """Returns the engine with other settings of the chat template, which are added to or replace its own."""
         other = copy.copy(self)

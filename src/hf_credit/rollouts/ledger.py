@@ -22,6 +22,7 @@ class Ledger:
         decisions: number of replies by role (ADS).
         role_tokens: `tokens` by role.
         counterfactual_tokens: the part of `tokens` in episodes for comparison.
+        others: tokens of other models, which are no part of `tokens`, by what these do, such as `"judge"`.
     """
 
     scoring_events: int = 0
@@ -30,6 +31,7 @@ class Ledger:
     decisions: Mapping[str, int] = field(default_factory=dict)
     role_tokens: Mapping[str, int] = field(default_factory=dict)
     counterfactual_tokens: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -61,6 +63,10 @@ class Ledger:
             counterfactual_tokens=counterfactual_tokens,
         )
 
+    def of_another_model(self, name: str) -> Ledger:
+        """Returns the same cost as that of another model than the policy."""
+        return Ledger(scoring_events=self.scoring_events, others={name: self.tokens})
+
     def __add__(self, other: Ledger) -> Ledger:
         summed: dict[str, Any] = {}
         for name, own in vars(self).items():
@@ -83,6 +89,7 @@ class Ledger:
             "budget/tokens": self.tokens,
             "budget/completion_tokens": self.completion_tokens,
             **({"budget/counterfactual_tokens": self.counterfactual_tokens} if self.counterfactual_tokens else {}),
+            **{f"budget/others/{name}": count for name, count in sorted(self.others.items())},
             **{f"budget/decisions/{role}": count for role, count in sorted(self.decisions.items())},
             **{f"budget/tokens/{role}": count for role, count in sorted(self.role_tokens.items())},
         }

@@ -20,9 +20,11 @@ from hf_credit.rollouts.failures import (
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.running import RolloutRequest
+from hf_credit.rollouts.samplers import CONTINUATIONS, GenerateFn
 
-Policy = Literal["current", "frozen"]
-"""The trained policy, or its frozen copy (`Method.refresh_frozen_every`)."""
+Policy = Literal["current", "frozen", "player"]
+"""The trained policy, its frozen copy (`Method.refresh_frozen_every`), or the model of `continuations`, which is the
+trained policy if a run has none."""
 
 Logprobs = Callable[[Sequence[Decision]], Sequence[tuple[float, ...]]]
 """The log-probability of each token of each decision under a policy, in nats."""
@@ -96,6 +98,9 @@ class MethodContext(Protocol):
                 this update.
         """
 
+    def spend(self, cost: Ledger) -> None:
+        """Adds a cost to the ledger besides that of `play`."""
+
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision under a policy, in nats."""
 
@@ -136,6 +141,7 @@ class LocalContext:
         frozen: plays the frozen copy, if a method needs it.
         logprobs: returns log-probabilities under the policy, in nats; those of the sampler if `None`.
         end_tokens: the tokens that end a reply; the chat's if `None`.
+        player: plays continuations; the policy if `None`.
 
     Attributes:
         ledger: the cost so far.
@@ -152,7 +158,9 @@ class LocalContext:
         frozen: Engine[Any] | None = None,
         logprobs: Logprobs | None = None,
         end_tokens: Collection[int] | None = None,
+        player: GenerateFn | Mapping[str, GenerateFn] | None = None,
     ) -> None:
+        self.player = player
         self.engine = engine
         if engine is not None:
             self.interaction = engine.interaction
@@ -181,12 +189,13 @@ class LocalContext:
         template_kwargs: Mapping[str, Any] | None = None,
         interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
-        engine = self.engine if policy == "current" else self.frozen
+        engine = self.frozen if policy == "frozen" else self.engine
         if engine is None:
             raise ValueError(f"playing the {policy} policy needs an engine, got none; pass one to the context.")
         engine = engine if interaction is None else engine.of(interaction)
+        engine = engine if self.player is None or policy != "player" else engine.sampled_by(self.player)
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
-        self.ledger += Ledger.of(episodes, starts)
+        self.spend(self.cost(Ledger.of(episodes, starts), policy))
         record_replays(episodes, starts, self.mean)
         try:
             refuse_total_failure(episodes, what="that a method requests")
@@ -195,6 +204,13 @@ class LocalContext:
             if self._played_in != self.update:  # a later call may play a single episode, which may fail
                 raise
         return episodes
+
+    def cost(self, played: Ledger, policy: Policy) -> Ledger:
+        """Returns the cost of what a policy played, which another model may have."""
+        return played if self.player is None or policy != "player" else played.of_another_model(CONTINUATIONS)
+
+    def spend(self, cost: Ledger) -> None:
+        self.ledger += cost
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision, in nats.

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 
+CONTINUATIONS = "continuations"
+"""In place of a role, among the models of untrained ones: what plays continuations from recorded states."""
+
+
 class BadReplyError(ConnectionError):
     """A sampler's reply cannot be one of the policy: the episode that asked for it ends in an error."""
 
@@ -118,7 +122,7 @@ def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> No
     """Rejects samplers for roles that are trained."""
     untrained = TrainedRoles(interaction).untrained
     for role in roles:
-        if role not in untrained:
+        if role not in (*untrained, CONTINUATIONS):
             raise ValueError(
                 f"only untrained roles may have a separate model, got one for {role!r}, where the untrained roles of "
                 f"{interaction.name!r} are {', '.join(untrained) or 'none'}; leave the role to the policy."

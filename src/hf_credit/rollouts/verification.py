@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from hf_credit.oracles import Oracle
+from hf_credit.oracles import Judge, Move, Oracle
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction
+from hf_credit.validators import finite_number
 
 
 def verify(
@@ -18,16 +21,22 @@ def verify(
     oracle: Oracle[Any],
     interaction: Interaction[Any],
     failures: FailureLog | None = None,
+    costs: Counter[str] | None = None,
 ) -> list[Episode]:
     """Returns the episodes with an oracle's verdict on each decision (paper VPR, eq. 2).
 
     A reply without an action scores 0, without a call of the oracle. If the oracle raises or returns a score outside
-    [0, 1], the episode ends in an error, as for `judged`.
+    [0, 1], the episode ends in an error, as for `judged`. A `Judge` gets all decisions that may be trained on at once;
+    what it leaves unknown, or where it fails, has no verdict.
 
     Args:
         episodes: episodes of `interaction`.
         interaction, failures: as for `judged`.
+        costs: receives what a `Judge` took, by name.
     """
+    if isinstance(oracle, Judge):
+        costs = Counter() if costs is None else costs
+        return _judged_at_once(episodes, oracle, interaction, failures or FailureLog(), costs)
 
     def with_verdict(decision: Decision, world: Any, action: str) -> Decision:
         score = float(oracle.score(world, action)) if action else 0.0
@@ -38,6 +47,38 @@ def verify(
     return judged(episodes, interaction, "oracle", with_verdict, failures=failures)
 
 
+def _judged_at_once(
+    episodes: Sequence[Episode], judge: Judge, interaction: Interaction[Any], log: FailureLog, costs: Counter[str]
+) -> list[Episode]:
+    moves = dict[str, Move]()  # by id: a decision that episodes share is judged once
+    scores = dict[str, float]()
+
+    def described(number: int, one: Decision, world: Any, action: str) -> Decision:
+        if one.trained and not one.observed and one.id not in moves:
+            shown = next(asked.messages for asked in interaction.pending(one.state) if asked.event == one.event)
+            own: Any = {"reply": one.action_text, "action": action, "state": world, "episode": number}
+            moves[one.id] = Move(messages=shown, **own)
+        return one
+
+    action_of: Any = getattr(interaction, "action_of", lambda *state_and_reply: state_and_reply)
+    for number, one in enumerate(episodes := list(episodes)):
+        decide = partial(described, number)
+        (episodes[number],) = judged([one], interaction, "judge", decide, failures=log, action_of=action_of)
+    asked = {name: move for name, move in moves.items() if move.action}
+    try:
+        found = judge.judge([*asked.values()], costs)
+        pairs = [*zip(asked, found, strict=True), *((name, 0.0) for name in moves.keys() - asked.keys())]
+        scores = {name: finite_number("a verdict", one, 0, most=1) for name, one in pairs if one is not None}
+    except Exception as error:
+        log.add(error, "a judge")
+    costs.update(known=len(scores), unknown=len(moves) - len(scores))
+    verdicts = {name: Verdict(score=score) for name, score in scores.items()}
+    return [
+        replace(one, decisions=tuple(replace(own, verdict=verdicts.get(own.id)) for own in one.decisions))
+        for one in episodes
+    ]
+
+
 def judged(
     episodes: Sequence[Episode],
     interaction: Interaction[Any],
@@ -45,6 +86,7 @@ def judged(
     decide: Callable[[Decision, Any, str], Decision],
     conclude: Callable[[Any], Mapping[str, Any]] | None = None,
     failures: FailureLog | None = None,
+    action_of: Callable[[Any, str], tuple[Any, str]] | None = None,
 ) -> list[Episode]:
     """Returns the episodes with a judgement of each decision, and of each finished episode.
 
@@ -59,9 +101,11 @@ def judged(
             with its judgement.
         conclude: maps the last state of the environment to additional `extras` of the episode.
         failures: logs the first failure of each kind; a new log if `None`.
+        action_of: in place of `Acting.action_of`.
     """
     log = failures or FailureLog()
     acting = Acting(interaction)
+    action_of = action_of or acting.action_of
 
     def judged_episode(episode: Episode) -> Episode:
         decisions, extras, where = list(episode.decisions), dict(episode.extras), ""
@@ -69,10 +113,10 @@ def judged(
             for turn, decision in enumerate(decisions):
                 where = f"turn {turn + 1}"
                 state = acting.as_asked(decision.state, decision.event)
-                decisions[turn] = decide(decision, *acting.action_of(state, decision.action_text))
+                decisions[turn] = decide(decision, *action_of(state, decision.action_text))
             where = "the end"
             if conclude is not None and episode.final_state is not None:
-                extras |= conclude(acting.action_of(episode.final_state, "")[0])
+                extras |= conclude(action_of(episode.final_state, "")[0])
         except Exception as error:
             log.add(error, f"an {judge}")
             partial = replace(episode, decisions=tuple(decisions))

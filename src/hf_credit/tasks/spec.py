@@ -18,6 +18,7 @@ from hf_credit.boundary import read, types_of
 from hf_credit.environments import Environment
 from hf_credit.files import write_json
 from hf_credit.options import part_of
+from hf_credit.oracles import Judge
 from hf_credit.playing import Prompts, Sampling, as_written
 from hf_credit.redaction import redacted
 from hf_credit.registry import find, refuse_options, remember
@@ -204,7 +205,13 @@ class TaskSpec(Prompts):
         from hf_credit import methods  # seconds, which a task that is refused does not need
 
         with self._import_path():
-            return methods.make(self.method["name"], **self.method["options"])
+            method = methods.make(self.method["name"], **self.method["options"])
+        if not self.trusted and _has_judge(method):
+            raise ValueError(
+                "the files of a policy cannot choose a server, as a judge of its method has one; if you trust it, add "
+                "--trust-remote-code (from Python, trusted=True)."
+            )
+        return method
 
     def code(self) -> frozenset[str]:
         """All `"module:object"` names in the task and its method."""
@@ -335,6 +342,12 @@ def _made(name: str, options: Mapping[str, Any]) -> Environment[Any] | Interacti
     if isinstance(made, Interaction) or type(made) is not factory:
         remember(made, name, factory, **options)
     return made
+
+
+def _has_judge(part: Any) -> bool:
+    if isinstance(part, Judge) or not dataclasses.is_dataclass(part):
+        return isinstance(part, Judge)
+    return any(_has_judge(getattr(part, one.name)) for one in dataclasses.fields(part))
 
 
 def _task_file(model: str | Path, revision: str | None) -> Path | None:

@@ -14,11 +14,13 @@ from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
+from hf_credit.collectors.base import gives_of
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
+from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.callbacks import CreditCallback
@@ -86,6 +88,11 @@ class CreditTrainer(EpisodeTrainer):
         if self.method.paper and type(self) is CreditTrainer:
             self._paper = dict(self.method.paper)
         super().__init__(model, interaction, args, train_dataset, **kwargs)
+        if CONTINUATIONS in self.samplers and CONTINUATIONS not in gives_of(self.method.collector):
+            raise ValueError(
+                f"a model of continuations needs a method with them, got {self.method.name!r}; take vineppo or "
+                "mc_process_reward, or leave the model out."
+            )
         self.updates_collected = 0
         self.context = TrainerContext(self, self.engine)
         self.evaluation_context = self.context

@@ -16,6 +16,7 @@ from hf_credit.policies.generation import (
 )
 from hf_credit.rollouts import Chat, Context, Engine, GenerateFn, Generation
 from hf_credit.rollouts.capabilities import ReadsTokens
+from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers.ranks import Ranks, SynchronizedSampler, shards_weights
 from hf_credit.trainers.resumption import ResumableTrainer
 
@@ -74,7 +75,7 @@ class GeneratingTrainer(ResumableTrainer):
         self.engine: Engine[Any] = Engine(
             self.interaction,
             self.chat,
-            {role: self.samplers.get(role, ranks) for role in roles} if self.samplers else ranks,
+            {role: self.samplers.get(role, ranks) for role in roles} if {*self.samplers} - {CONTINUATIONS} else ranks,
             max_concurrent=args.max_concurrent_episodes,
             max_context_tokens=args.max_context_tokens or limit,
         )

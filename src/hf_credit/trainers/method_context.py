@@ -15,6 +15,7 @@ from hf_credit.rollouts.failures import (
     refuse_total_failure,
 )
 from hf_credit.rollouts.method_context import CriticInput, Policy
+from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers.metrics import mean
 
 
@@ -43,7 +44,11 @@ class TrainerContext(KeepingContext):
     engine: Engine[Any]
 
     def __init__(self, trainer: Any, engine: Engine[Any]) -> None:
-        super().__init__(engine, seed=trainer.args.seed, end_tokens=trainer.chat.end_tokens)
+        others = dict(trainer.samplers)
+        player = others.pop(CONTINUATIONS, None)
+        if player is not None and others:
+            player = {**dict.fromkeys(trainer.interaction.roles, player), **others}
+        super().__init__(engine, seed=trainer.args.seed, end_tokens=trainer.chat.end_tokens, player=player)
         self.trainer = trainer
         self.update, self.process = trainer.updates_collected, int(trainer.accelerator.process_index)
         self._warned = not trainer.is_world_process_zero()
@@ -56,6 +61,7 @@ class TrainerContext(KeepingContext):
         interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
         engine = self.engine if interaction is None else self.engine.of(interaction)
+        engine = engine if self.player is None or policy != "player" else engine.sampled_by(self.player)
         engine = engine if template_kwargs is None else engine.rendered(template_kwargs)
         with ExitStack() as stack:
             if policy == "frozen":
@@ -64,8 +70,8 @@ class TrainerContext(KeepingContext):
                 stack.enter_context(self.trainer.frozen_policy())
             episodes = engine.run(starts)
             self.trainer.ranks.finish()
+        self.spend(self.cost(Ledger.of(episodes, starts), policy))
         if self.trainer.model.training:
-            self.trainer.spend(Ledger.of(episodes, starts))
             record_replays(episodes, starts, self.mean)
             try:
                 refuse_total_failure(episodes, self.trainer.ranks.gather)
@@ -74,6 +80,10 @@ class TrainerContext(KeepingContext):
                 if self._played_in != self.update:  # a later call may play one episode, whose failure is data
                     raise
         return episodes
+
+    def spend(self, cost: Ledger) -> None:
+        if self.trainer.model.training:
+            self.trainer.spend(cost)
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         with ExitStack() as stack:

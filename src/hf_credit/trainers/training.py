@@ -14,6 +14,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import get_peft_config, get_quantization_config
 
 from hf_credit.checkpoints import explain_disk_errors
+from hf_credit.collectors.base import gives_of
 from hf_credit.data import load_problems
 from hf_credit.loading import refuse_adapters, require_model
 from hf_credit.methods import Method
@@ -23,6 +24,7 @@ from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
+from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.tasks.commands import evaluation_command
 from hf_credit.tasks.rows import TaskRows, load_splits, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
@@ -66,12 +68,13 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.end()
 
 
-def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None = None) -> Any:
+def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None = None, loaded: Any = None) -> Any:
     """The trainer of a job. The task, its rows and the method are checked before a model is loaded.
 
     Args:
         rows: the rows from `load_rows`, which is called if `None`.
         method: in place of the job's, with its settings.
+        loaded: the model of another trainer of the job, with its adapters, instead of loading it again.
 
     Raises:
         ValueError: a setting is invalid.
@@ -82,9 +85,12 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
     require_model(str(model.model_name_or_path), model.model_revision)
     refuse_adapters(str(model.model_name_or_path))
     rows = rows or load_rows(job)
-    if args.process_index == 0:
+    if args.process_index == 0 and loaded is None:
         _warn_of_other_prompts(spec, str(model.model_name_or_path))
         _warn_of_other_settings(task)
+    role_models = dict(cast(dict[str, Any], task.role_models or {}))
+    if method is not None and CONTINUATIONS not in gives_of(method.collector):
+        role_models.pop(CONTINUATIONS, None)  # of the job's own method
     trainer_class = trainer_of(task.method if method is None else method.name, task.training)
     method = method or job.method()
     credited: dict[str, Any] = {}
@@ -93,23 +99,24 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
     if method is None and task.preset is not None and task.preset.oracle:
-        credited["oracle"] = Oracled(interaction).check_oracle(resolve(task.described_oracle()))
-    args.model_init_kwargs = {
-        "revision": model.model_revision,
-        "trust_remote_code": args.trust_remote_code,
-        "dtype": model.dtype,
-        **(args.model_init_kwargs or {}),
-    }
+        credited["oracle"] = Oracled(interaction).chosen(resolve(task.described_oracle()))
+    if loaded is None:
+        args.model_init_kwargs = {
+            "revision": model.model_revision,
+            "trust_remote_code": args.trust_remote_code,
+            "dtype": model.dtype,
+            **(args.model_init_kwargs or {}),
+        }
     tokenizer = tokenizer_of(model.model_name_or_path, args)
     if task.asynchronous:
         if model.load_in_4bit or model.load_in_8bit:
             raise ValueError("a quantised model needs the training synchronous, got asynchronous; leave one out.")
-    else:
+    elif loaded is None:
         args.model_init_kwargs.setdefault("attn_implementation", model.attn_implementation)
         credited["quantization_config"] = get_quantization_config(model)
-    if task.role_models:
+    if role_models:
         credited["samplers"] = load_role_models(
-            cast(dict[str, Any], task.role_models),
+            role_models,
             interaction,
             tokenizer,
             args.max_completion_length,
@@ -117,13 +124,13 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
             args.trust_remote_code,
         )
     trainer: Any = imported(trainer_class)(
-        model.model_name_or_path,
+        model.model_name_or_path if loaded is None else loaded,
         interaction,
         args,
         train_dataset=rows.train,
         eval_dataset=rows.held_out,
         processing_class=tokenizer,
-        peft_config=get_peft_config(model),
+        peft_config=get_peft_config(model) if loaded is None else None,
         **credited,
     )
     return trainer

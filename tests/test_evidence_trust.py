@@ -1,0 +1,73 @@
+"""The evidence of `evaluation/trust`: its script on a tiny puzzle, and its table against numbers worked by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hf_credit import make, oracles
+from hf_credit.environments.randomness import stream
+
+FOLDER = "trust"
+
+
+def test_a_start_is_made_diagnosed_and_trained_from(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    run = scripts["run"]
+    tiny = {
+        **run.EXPERIMENT,
+        "start": {**run.EXPERIMENT["start"], "episodes": 16, "epochs": 1},
+        "diagnosis": {"buckets": 4, "candidates": 2, "replays": 2},
+        "held_out": 4,
+        "tokens_per_blank": 1,
+    }
+    (tmp_path / "cells").mkdir()
+    for arm in (run.START, run.PREDICTED, "errs_10"):
+        run.run_cell(tiny, 6, arm, 0, tmp_path)
+    cells = {
+        arm: json.loads(run.cell_file(tmp_path, 6, arm, 0).read_text()) for arm in ("start", "predicted", "errs_10")
+    }
+    assert list(cells["predicted"]["verdicts"]) == ["errs_02", "errs_10", "errs_30"]
+    assert cells["errs_10"]["updates"] == 8
+    assert 0 <= cells["errs_10"]["success"] <= 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "starts"]
+    assert "| 6 | 0.1 |" in run.markdown({(6, arm): {0: cell} for arm, cell in cells.items()})
+
+
+def test_an_erring_oracle_errs_at_its_rate_and_always_on_the_same_moves(scripts: dict[str, ModuleType]) -> None:
+    environment, oracle = make("sudoku", size=4, blanks=8), oracles.make("sudoku_constraints")
+    erring, other = (scripts["erring"].Erring(oracle, 0.2, seed) for seed in range(2))
+    judged = []
+    for seed in range(20):
+        state, draws = environment.initial_state(environment.sample_task(seed), seed), stream(seed, "moves")
+        while actions := environment.legal_actions(state):
+            judged += [(state, action) for action in actions]
+            state = environment.step(state, draws.choice(actions)).state
+    wrong = [erring.score(*one) != oracle.score(*one) for one in judged]
+    assert sum(wrong) / len(wrong) == pytest.approx(0.2, abs=4 * 0.4 / len(wrong) ** 0.5)
+    assert wrong == [
+        erring.score(state, f"so <action>{move}</action>") != oracle.score(state, move) for state, move in judged
+    ]
+    assert wrong != [other.score(*one) != oracle.score(*one) for one in judged]
+
+
+def test_a_prediction_stands_beside_the_gain_over_the_outcome(scripts: dict[str, ModuleType]) -> None:
+    run = scripts["run"]
+    known = {name: {"mean": 0.1, "low": 0.05, "high": 0.2} for name in ("error", "own_error", "margin", "agreement")}
+    cells = {
+        (12, "predicted"): {0: {"verdicts": {"errs_02": {**known, "pays": True}}}},
+        (12, "outcome"): {0: {"success": 0.1}, 1: {"success": 0.2}},
+        (12, "errs_02"): {0: {"success": 0.3}, 1: {"success": 0.4}},
+    }
+    rows = [line for line in run.markdown(cells).splitlines() if line.startswith("| 12")]
+    assert "| 12 | 0.02 | 0.10 [0.05, 0.20]" in rows[0]
+    assert "| pay | 2 | +0.200 [+0.200, +0.200] |" in rows[0]
+    assert "not run" in rows[1]
+
+
+def test_every_training_has_a_file_of_its_own(scripts: dict[str, ModuleType]) -> None:
+    run = scripts["run"]
+    files = [run.cell_file(Path(), *cell) for phase in [*run.before(), run.trainings()] for cell in phase]
+    assert len(set(files)) == len(files) == 4 + 2 * 4 * 6
