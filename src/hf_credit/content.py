@@ -115,13 +115,12 @@ def _opened(encoded: bytes) -> Any:
     _require_bounds(len(encoded), (1, 1))
     try:
         image = images.open(io.BytesIO(encoded), formats=_FORMATS)
-        size = image.size
     except Exception:  # PIL's decoders raise many types
         raise ValueError(
             f"an image must be a file of {', '.join(_FORMATS)} of at most {MOST_PIXELS} pixels, got {len(encoded)} "
             "bytes that are none; send another."
         ) from None
-    _require_bounds(len(encoded), size)
+    _require_bounds(len(encoded), image.size)
     try:
         image.load()
     except Exception as error:

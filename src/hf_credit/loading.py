@@ -60,7 +60,7 @@ def require_model(model: str | Path, revision: str | None = None) -> None:
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Loads a causal language model and its tokenizer.
+    """Loads a causal language model and its tokenizer, or its processor if it sees.
 
     Args:
         model: a folder, with an adapter or a whole model, or an id on the Hub.
@@ -73,7 +73,7 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     device = device_of(device)
     require_model(model)
     try:
-        tokenizer = load_tokenizer(model, trust_remote_code)
+        tokenizer = load_processing_class(model, trust_remote_code)
         network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
     except IncompleteModelError:
         raise
@@ -108,8 +108,7 @@ def load_processing_class(name: str | Path, trust_remote_code: bool = False, rev
     from transformers import AutoConfig, AutoProcessor
 
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
-    sees = hasattr(AutoConfig.from_pretrained(name, **known), "vision_config") and find_spec("PIL") is not None
-    if not sees:
+    if not hasattr(AutoConfig.from_pretrained(name, **known), "vision_config") or find_spec("PIL") is None:
         return load_tokenizer(name, trust_remote_code, revision)
     return AutoProcessor.from_pretrained(name, padding_side="left", **known)
 

@@ -32,7 +32,7 @@ SPECIAL = re.compile(
     r"|</?s>|\[/?INST\]"
 )
 
-# Of these the content of a message is a list of parts, such as text and pictures.
+# Of these the content of a message is a list of parts: they need their processor, as in test_media.py.
 NO_TEXT = {"idefics3", "llava_next", "smolvlm"}
 NO_TOOLS = NO_TEXT | {
     *("cohere", "cohere2", "deepseek_r1_distill", "deepseekv3", "gemma", "gemma3", "llama3", "phi3", "phi3_5"),

@@ -19,9 +19,11 @@ from hf_credit import CreditConfig, CreditTrainer
 from hf_credit.content import Content, Image, content_of
 from hf_credit.environments import Transition
 from hf_credit.environments.sudoku import Sudoku, SudokuState
+from hf_credit.policies.generation import reply_logprobs, sampler
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Request, Row
 from hf_credit.rollouts.batches import map_micro_batches, pad_rows
 from hf_credit.rollouts.conversations import Conversation
+from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.rollouts.media import images_of
 from hf_credit.trainers.scores import log_probs, separate
 
@@ -220,3 +222,30 @@ def test_a_conversation_is_read_as_by_trl_with_a_tool_that_returns_an_image(tmp_
         scores = log_probs(model, model, separate(ids, mask, scored, model, others), scored)
     torch.testing.assert_close(scores.logprobs, theirs, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.entropy, entropy, rtol=1e-6, atol=1e-6)
+
+
+def test_a_sampler_and_the_scores_of_its_replies_read_images() -> None:
+    processor = processor_of("gemma3")
+    model = model_of("gemma3", processor.tokenizer)
+    media = Chat(processor).media
+    contexts = [row.prompt_ids for row in rows_of(Chat(processor))[:3]]
+    settings = {"max_new_tokens": 4, "temperature": 1.0, "logprobs": True}
+    own = sampler(model, processor, **settings)
+    torch.manual_seed(0)
+    for _ in range(2):  # also with a cache of the row of text
+        replies = own(contexts)
+        assert all(len(one.ids) > 0 and not set(one.ids) & set(media.unsampled) for one in replies)
+        pairs = [(context, one.ids) for context, one in zip(contexts, replies, strict=True)]
+        alone = [reply_logprobs(model, [one], media=media)[0] for one in pairs]
+        for scored in (reply_logprobs(model, pairs, media=media), alone):
+            for values, reply in zip(scored, replies, strict=True):
+                assert values == pytest.approx(reply.logprobs, abs=0.02)  # the sampler leaves tokens of images out
+
+
+def test_a_method_with_a_critic_refuses_images_before_it_trains(tmp_path: Path, caplog: Any) -> None:
+    processor = processor_of("gemma3")
+    model, args = model_of("gemma3", processor.tokenizer), CreditConfig(str(tmp_path), **ON_A_PROCESSOR, max_steps=1)
+    interaction = EnvironmentInteraction(Pictured(), instructions=False, max_turns=2)
+    with pytest.raises(DryRunError, match=r"a message must be text or parts of text, got '\[image "):
+        CreditTrainer(model, interaction, args, method="ppo", processing_class=processor)
+    assert "a critic reads text alone here, so that a message with an image ends its episode" in caplog.text

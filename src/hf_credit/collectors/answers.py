@@ -66,7 +66,7 @@ class Answers(Around):
         """The decision to give the right answer in place of `decision`; `None` if the task has none."""
         gold = GoldAnswer(context.interaction).gold_answer(decision.state)
         before, ids = context.chat.answer_ids(*gold, decision.context_ids) if gold else ((), ())
-        whole = (*decision.context_ids, *before)
+        whole = decision.context_ids + before
         return replace(decision, context_ids=whole, action_ids=ids, logprobs=None) if ids else None
 
 

@@ -457,5 +457,5 @@ def context_batch(contexts: Sequence[Sequence[int]], pad_token_id: int) -> dict[
         contexts: the token ids of each context, at least one token each; may be empty.
     """
     if contexts:
-        return pad_rows([Row.without_credit(ids, (pad_token_id,)) for ids in contexts], pad_token_id)
+        return pad_rows([Row.without_credit(tuple(ids), (pad_token_id,)) for ids in contexts], pad_token_id)
     return {name: torch.zeros(0, 1, dtype=torch.long) for name in _SEQUENCE_KEYS}

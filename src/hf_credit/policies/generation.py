@@ -10,19 +10,26 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 from transformers.generation import GenerationMode
 
 from hf_credit.playing import Sampling
 from hf_credit.policies.prefix_cache import CACHE, PrefixCache
 from hf_credit.policies.seeded_draws import SampledLogprobs, seeded
 from hf_credit.rollouts import Context, GenerateFn, Generation
+from hf_credit.rollouts.media import Media, media_of
 from hf_credit.rollouts.reply_ends import end_tokens
 
 
 def sampler(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin,
     *,
     logprobs: bool = False,
     **sampling: Any,
@@ -31,24 +38,25 @@ def sampler(
 
     Args:
         model: a causal language model, used in evaluation mode.
-        tokenizer: for the padding and end-of-text tokens.
+        tokenizer: for the padding and end-of-text tokens; a processor for contexts that have more than text.
         logprobs: whether replies have the log-probabilities that they were sampled with.
         **sampling: the parameters of a `hf_credit.tasks.Sampling`.
 
     Raises:
         ValueError: a sampling parameter is out of range.
     """
-    one = Sampling(**sampling)
+    one, media = Sampling(**sampling), media_of(tokenizer)
     draw = {"do_sample": True, "temperature": one.temperature, "top_p": one.top_p, "top_k": one.top_k}
     config = GenerationConfig(
         max_new_tokens=one.max_new_tokens,
         repetition_penalty=one.repetition_penalty,
         eos_token_id=end_tokens(model, tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=media.tokenizer.pad_token_id,
+        suppress_tokens=media.unsampled or None,
         disable_compile=True,
         **({**draw, "min_p": one.min_p or None} if one.temperature > 0 else {"do_sample": False}),
     )
-    return PrefixSampler(model, config, logprobs)
+    return PrefixSampler(model, config, logprobs, media)
 
 
 class PrefixSampler:
@@ -62,6 +70,7 @@ class PrefixSampler:
         policy: the model; or, in training, a context that returns it ready to generate, entered for each call.
         config: generation settings with end and padding tokens, for which `can_continue` holds.
         logprobs: as in `sampler`.
+        media: what contexts have besides text, which are then read from their start; text alone if `None`.
     """
 
     def __init__(
@@ -69,8 +78,9 @@ class PrefixSampler:
         policy: PreTrainedModel | Callable[[], AbstractContextManager[Any]],
         config: GenerationConfig,
         logprobs: bool = False,
+        media: Media | None = None,
     ) -> None:
-        self.policy, self.config, self.logprobs = policy, config, logprobs
+        self.policy, self.config, self.logprobs, self.media = policy, config, logprobs, media or Media(None)
         self.cache: PrefixCache | None = None
 
     def __call__(self, contexts: Sequence[Context]) -> Sequence[Generation]:
@@ -107,12 +117,18 @@ class PrefixSampler:
                 config, processors = seeded(config, seeds, model.device)
             if self.logprobs:
                 processors.insert(0, kept)
-            inputs = self.cache.inputs(contexts, adapters)
+            if others := self.media.of_rows((context, ()) for context in contexts):
+                inputs = self.cache.padded(contexts)
+                others = self.media.inputs(model, inputs["input_ids"], others["media"])
+                inputs |= {name: value for name, value in others.items() if value is not None}
+            else:
+                inputs = self.cache.inputs(contexts, adapters)
             output = model.generate(**inputs, generation_config=config, logits_processor=processors)
             width, ends = inputs["input_ids"].shape[1], config.eos_token_id
             among = set(ends if isinstance(ends, list) else [ends])
             replies = [_until_end(reply, among) for reply in output.sequences[:, width:].tolist()]
-            self.cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
+            if not others:
+                self.cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
         return generations(replies, kept.of(output.sequences) if self.logprobs else None)
 
     @contextmanager
@@ -216,7 +232,10 @@ _TOKENS_AT_ONCE = 2**16
 
 @torch.inference_mode()
 def reply_logprobs(
-    model: PreTrainedModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0
+    model: PreTrainedModel,
+    pairs: Sequence[tuple[Context, Sequence[int]]],
+    temperature: float = 1.0,
+    media: Media | None = None,
 ) -> list[tuple[float, ...]]:
     """log pi(y_t | x, y_<t) of each token of each reply, in nats.
 
@@ -224,6 +243,7 @@ def reply_logprobs(
         model: a causal language model, used in evaluation mode.
         pairs: a context x of at least one token, and a reply y to it, in tokens.
         temperature: divides the logits, above 0.
+        media: as in `PrefixSampler`.
     """
     found: list[tuple[float, ...]] = [()] * len(pairs)
     at_once = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
@@ -236,8 +256,11 @@ def reply_logprobs(
         ids = torch.zeros(len(part), longest, dtype=torch.long)
         for row, (context, reply) in enumerate(batch):
             ids[row, : len(context) + len(reply)] = torch.tensor([*context, *reply])
+        ids = ids.to(model.device)
+        own = (media or Media(None)).of_rows((context, ()) for context, _ in batch)
+        others = media.inputs(model, ids, own["media"]) if media and own else {}
         with evaluating(model):
-            logits = cast(Any, model)(input_ids=ids.to(model.device), use_cache=False).logits
+            logits = cast(Any, model)(input_ids=ids, use_cache=False, **others).logits
         lengths = [len(reply) for _, reply in batch]
         rows = torch.repeat_interleave(torch.tensor(lengths))
         columns = [column for x, y in batch for column in range(len(x) - 1, len(x) + len(y) - 1)]

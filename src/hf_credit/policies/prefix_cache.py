@@ -126,7 +126,7 @@ class PrefixCache:
         """
         last, self._last = self._last, None
         self.reads_in_parts = self.reads_in_parts and self._tried()
-        inputs = self._padded(contexts)
+        inputs = self.padded(contexts)
         mixed = adapters is not None and len(set(adapters)) > 1
         if mixed:
             inputs["adapter_names"] = list(adapters or ())
@@ -220,14 +220,13 @@ class PrefixCache:
             cache.keep(parts, inputs["attention_mask"], [[], []], getattr(read(inputs), CACHE))
             return cast(Tensor, read(cache.inputs(whole)).logits[0])
 
-        _TRIED[key] = alike(
-            in_parts, *(lambda more=more: read(self._padded(whole, more)).logits[0] for more in (0, 2))
-        )
+        _TRIED[key] = alike(in_parts, *(lambda more=more: read(self.padded(whole, more)).logits[0] for more in (0, 2)))
         if not _TRIED[key]:
             logger.warning("the policy reads every context from its start: tried in parts, it gave other logits.")
         return _TRIED[key]
 
-    def _padded(self, contexts: Sequence[Context], more: int = 0) -> dict[str, Any]:
+    def padded(self, contexts: Sequence[Context], more: int = 0) -> dict[str, Any]:
+        """`input_ids` and `attention_mask` of whole contexts, padded on the left, with `more` further columns."""
         width = max(map(len, contexts)) + more
         ids = [[self.pad_token_id] * (width - len(context)) + list(context) for context in contexts]
         mask = [[0] * (width - len(context)) + [1] * len(context) for context in contexts]
@@ -235,7 +234,7 @@ class PrefixCache:
         return {"input_ids": torch.tensor(ids, device=device), "attention_mask": torch.tensor(mask, device=device)}
 
     def _read(self, contexts: Sequence[Context], adapters: list[str], mixed: bool) -> _Table:
-        inputs = self._padded(contexts)
+        inputs = self.padded(contexts)
         named: dict[str, Any] = {"adapter_names": adapters} if mixed else {}
         if not mixed and (shared := _shared(contexts)):
             first = self._read([contexts[0][:shared]], adapters[:1], mixed)

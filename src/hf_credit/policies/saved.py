@@ -125,6 +125,7 @@ class SavedPolicy:
         own = self._role_models, interaction, self.tokenizer, most, device, trust_remote_code
         self._others = load_role_models(*own)
         self.chat = Chat(self.tokenizer, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
+        self.tokenizer = self.chat.tokenizer
         self.max_context_tokens = max_context_tokens(self.network, most)
 
     def samplers(self, greedy: bool = False) -> GenerateFn | Mapping[str, GenerateFn]:
@@ -137,7 +138,7 @@ class SavedPolicy:
 
                 own = role_samplers(self.network, own, self.tokenizer, **settings)
             else:
-                own = sampler(self.network, self.tokenizer, **settings)
+                own = sampler(self.network, self.chat.media.processing_class, **settings)
         if not self._others:
             return own
         return {**(own if isinstance(own, Mapping) else dict.fromkeys(self.interaction.roles, own)), **self._others}
@@ -155,7 +156,7 @@ class SavedPolicy:
     def logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision, in nats, as `reply_logprobs`."""
         asked = [(one.context_ids, one.action_ids) for one in decisions]
-        return reply_logprobs(self.network, asked, self.spec.sampling.temperature)
+        return reply_logprobs(self.network, asked, self.spec.sampling.temperature, self.chat.media)
 
     def about(self) -> dict[str, Any]:
         """Returns plain values for results: the model, its setup, and the models of untrained roles, `None` for the

@@ -33,7 +33,7 @@ from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 TODAY = "today"
 """The argument of a template that has the date."""
@@ -66,12 +66,12 @@ class Chat:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | ProcessorMixin,
         template_kwargs: Mapping[str, Any] | None = None,
         ends: int | Iterable[int] | None = None,
     ) -> None:
         self.media = media_of(tokenizer)
-        tokenizer = self.media.tokenizer
+        tokenizer = cast("PreTrainedTokenizerBase", self.media.tokenizer)
         if not getattr(tokenizer, "chat_template", None):
             raise ChatTemplateError(
                 f"the tokenizer must have a chat template, got {tokenizer.name_or_path!r} without one; "

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
-from hf_credit.content import Content, Image, Text, content_of, text_of
+from hf_credit.content import Image, Text, content_of, text_of
 from hf_credit.optional_packages import needed
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message
@@ -24,10 +24,15 @@ _MOST_SIZES = 1024  # of images, whose tokens are kept
 
 
 class Media:
-    """What a model of text reads: it refuses other parts."""
+    """What a model of text reads: it refuses other parts.
+
+    Attributes:
+        unsampled: the tokens that no reply may have.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.processing_class = self.tokenizer = tokenizer
+        self.unsampled: list[int] = []
 
     def plain(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Returns messages with contents of which the text can be read.
@@ -35,9 +40,14 @@ class Media:
         Raises:
             ValueError: a part is not one that the model reads.
         """
-        if all(isinstance(message.get("content"), str) for message in messages):
+        if all(isinstance(one.get("content"), str) for one in messages):
             return messages
-        return [{**message, "content": text_of(message.get("content"))} for message in messages]
+        readers = {"assistant": text_of}  # whose calls and thoughts are read from its text
+        return [{**one, "content": readers.get(one["role"], self.read)(one.get("content"))} for one in messages]
+
+    def read(self, content: Any) -> str | list[dict[str, Any]]:
+        """Returns what a message says in the form of chat templates: text, or parts if one is no text."""
+        return text_of(content)
 
     def shown(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Returns plain messages in the form that the chat template expects."""
@@ -64,7 +74,7 @@ class Media:
         return {}
 
     def inputs(self, model: Any, ids: Any, media: Sequence[Sequence[str]] | None) -> dict[str, Any]:
-        """Returns what a model reads of rows besides their tokens and masks.
+        """Returns what a model reads of rows besides their tokens and masks, and `None` for positions of its own.
 
         Args:
             model: the model itself.
@@ -126,7 +136,7 @@ class VisualContext(tuple[int, ...]):
 
 def images_of(context: Context) -> list[Image]:
     """Returns the images among the tokens of a context, in order."""
-    return [image for _, image in getattr(context, "images", ())]
+    return [image for _, image in _moved(context, 0)]
 
 
 def _moved(context: Context, by: int) -> list[tuple[int, Image]]:
@@ -149,18 +159,19 @@ class Pictures(Media):
         self.tokenizer = processor.tokenizer
         if getattr(processor, "chat_template", None):
             self.tokenizer.chat_template = processor.chat_template
-        ids = getattr(processor, "image_token_ids", None) or [processor.image_token_id]
-        self._image_ids = frozenset(ids)
+        self.unsampled = list(getattr(processor, "image_token_ids", None) or [processor.image_token_id])
+        self._image_ids = frozenset(self.unsampled)
         self._placeholder = str(processor.image_token)
         self._written = functools.lru_cache(_MOST_SIZES)(self._new_written)
 
-    def plain(self, messages: Sequence[Message]) -> Sequence[Message]:
-        if all(isinstance(message.get("content"), str) for message in messages):
-            return messages
-        readers = {"assistant": text_of}  # whose calls and thoughts are read from its text
-        return [
-            {**one, "content": _plain(readers.get(one["role"], content_of)(one.get("content")))} for one in messages
-        ]
+    def read(self, content: Any) -> str | list[dict[str, Any]]:
+        if isinstance(content := content_of(content), str):
+            return content
+        found: list[dict[str, Any]] = []
+        for kind, group in itertools.groupby(content, type):  # neighbouring texts are one
+            parts = list(group)
+            found += [_text(text_of(parts))] if kind is Text else ({"type": "image", "image": one} for one in parts)
+        return found
 
     def shown(self, messages: Sequence[Message]) -> Sequence[Message]:
         return [
@@ -188,7 +199,7 @@ class Pictures(Media):
 
     def skeleton(self, render: Callable[[Sequence[Message]], str]) -> str:
         image = Image.of(needed("images need", "PIL.Image", "vision").new("RGB", (64, 48)))
-        message = {"role": "user", "content": _plain((Text("?"), image, Text("?")))}
+        message = {"role": "user", "content": self.read(["?", image, "?"])}
         return self.rendered(render([message]), [message])
 
     def of_rows(self, rows: Iterable[tuple[Context, Context]]) -> dict[str, Any]:
@@ -199,8 +210,8 @@ class Pictures(Media):
         images = [Image(png) for row in media or () for png in row]
         is_image = sum(ids == token for token in self._image_ids)
         found = self._inputs(model, images, int(is_image.sum()), is_image)
-        own_positions = found and hasattr(_inner(model).base_model, "get_rope_index")
-        return {**found, "position_ids": None} if own_positions else found
+        own_positions = any(hasattr(one, "get_rope_index") for one in model.modules()) if found else False
+        return found | {"position_ids": None} if own_positions else found
 
     def generation_inputs(self, model: Any, contexts: Sequence[Context]) -> dict[str, Any]:
         images = [image for context in contexts for image in images_of(context)]
@@ -223,7 +234,8 @@ class Pictures(Media):
             return {}
         text = self._placeholder * len(images)
         made = self.processing_class(images=[image.pil() for image in images], text=[text], return_tensors="pt")
-        known = inspect.signature(type(_inner(model)).forward).parameters.keys()
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        known = inspect.signature(type(inner).forward).parameters.keys()
         pixels = {name: made[name].to(model.device) for name in known & made.keys() - _OF_TOKENS}
         return {**pixels, **dict.fromkeys(known & _TYPES, types)}
 
@@ -239,21 +251,6 @@ class Pictures(Media):
                 f"of {type(self.processing_class).__name__}; use a model of another family."
             )
         return text, sum(token in self._image_ids for token in ids)
-
-
-def _inner(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _plain(content: Content) -> str | list[dict[str, Any]]:
-    """The parts of a message for a template: neighbouring texts as one, with line breaks in between."""
-    if isinstance(content, str):
-        return content
-    found: list[dict[str, Any]] = []
-    for kind, group in itertools.groupby(content, type):
-        parts = list(group)
-        found += [_text(text_of(parts))] if kind is Text else ({"type": "image", "image": part} for part in parts)
-    return found
 
 
 def _text(text: str) -> dict[str, Any]:

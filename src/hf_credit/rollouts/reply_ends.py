@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.templates import ChatTemplateError
 
 
-def end_tokens(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def end_tokens(model: Any, tokenizer: PreTrainedTokenizerBase | ProcessorMixin) -> list[int]:
     """Returns the tokens that end a reply, sorted: the tokenizer's, those that end a turn in its chat template, and
     those of the model's generation settings."""
     settings = model.generation_config
@@ -19,7 +19,8 @@ def end_tokens(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     try:
         return list(Chat(tokenizer, ends=declared).end_tokens)
     except ChatTemplateError:  # of a policy of tokens only
-        return sorted({tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
+        own: Any = getattr(tokenizer, "tokenizer", tokenizer)
+        return sorted({own.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
 
 
 def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:

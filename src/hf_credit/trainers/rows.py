@@ -96,7 +96,7 @@ class RowTrainer(ResumableTrainer):
                 self._packs(),
             )
 
-    def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
+    def scores_of_rows(self, model: Any, rows: dict[str, Any], states: bool = False) -> Scores:
         """The scores of the tokens in the loss from one forward pass, which reads once what rows begin with in common,
         where that is exact."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
