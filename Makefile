@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real leaderboard options playthroughs spaces benchmarks benchmarks-pretrained clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real options playthroughs spaces benchmarks benchmarks-pretrained clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -149,9 +149,6 @@ demo-real: $(PRETRAINED) ## train a pretrained chat model of 135M parameters on 
 
 $(PRETRAINED): | $(STAMP)
 	$(BIN)/python tests/pretrained/convert.py $@
-
-leaderboard: $(STAMP) ## serve a leaderboard with its own Hub, entries and verifier, on this machine
-	$(BIN)/hf-credit leaderboard demo --output runs/leaderboard
 
 options: $(STAMP) ## write the page with the options of all methods anew
 	$(BIN)/hf-credit methods --markdown > docs/options.md

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from itertools import product
 from statistics import median
 from typing import Any
 
 import torch
 from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 
-from hf_credit.credit import top_tokens
-from hf_credit.trainers.trust_region import PROJECTIONS
+from hf_credit.credit import projected_logprobs, top_tokens
 
 RADIUS = 0.025
 SPREAD, STEP = 3.0, 0.6
@@ -38,7 +36,7 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One line for each projection and share of tokens that lie outside."""
+    """One line for each share of tokens that lie outside."""
     draws = torch.Generator().manual_seed(0)
     logits = (SPREAD * torch.randn(options.tokens, options.vocabulary, generator=draws)).to(options.device)
     ids, old, _ = top_tokens(logits.log_softmax(-1), options.top)
@@ -50,18 +48,18 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
         return now(options.device) - begun
 
     rows = []
-    for (name, every), (layer, project) in product(SHARES.items(), PROJECTIONS.items()):
+    for name, every in SHARES.items():
         step = STEP * torch.randn(top.shape, generator=draws).to(options.device)
         step[torch.arange(options.tokens) % every != 0] = 0
         present = (top + step).log_softmax(-1).requires_grad_()
-        moved = (project(present.detach(), old, RADIUS) != present).any(1).float().mean().item()
+        moved = (projected_logprobs(present.detach(), old, RADIUS) != present).any(1).float().mean().item()
 
-        def forward(present: Any = present, project: Any = project) -> float:
+        def forward(present: Any = present) -> float:
             with torch.no_grad():
-                return timed(lambda: project(present, old, RADIUS))
+                return timed(lambda: projected_logprobs(present, old, RADIUS))
 
-        def both(present: Any = present, project: Any = project) -> float:
-            return timed(lambda: project(present, old, RADIUS).sum().backward())
+        def both(present: Any = present) -> float:
+            return timed(lambda: projected_logprobs(present, old, RADIUS).sum().backward())
 
         cases = {
             "forward": forward,
@@ -73,7 +71,6 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
         told = take_turns(cases, options.repeats)
         rows.append(
             {
-                "projection": layer,
                 "tokens outside": f"{name} ({moved:.0%})",
                 "projection, s": median(told["forward"]),
                 "with gradients, s": median(told["both"]),

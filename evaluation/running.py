@@ -17,6 +17,7 @@ from typing import Any
 from hf_credit.processes import end_with
 
 Work = Callable[..., None]
+SETTINGS_FILE = "settings.json"
 
 ON_A_PROCESSOR: Mapping[str, Any] = {
     "gradient_checkpointing": False,
@@ -126,7 +127,7 @@ def run_cells(
         RuntimeError: a cell failed.
     """
     (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(settings, work / "settings.json", arms)
+    require_same_settings(settings, work / SETTINGS_FILE, arms)
     for cells in phases:
         waiting = [cell for cell in cells if not file_of(work, *cell).is_file()]
         in_parallel(run_cell, {" ".join(map(str, cell)): (experiment, *cell, work) for cell in waiting}, workers)

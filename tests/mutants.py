@@ -55,7 +55,6 @@ hf_credit.credit.agreement: disagreement sure_share
 hf_credit.credit.counterfactual: Moment.deviation Moments.updated | tests/credit/test_counterfactual.py
     tests/methods/test_counterfactual_grpo.py
 hf_credit.credit.doubly_robust: family_mean
-hf_credit.credit.interpolation: _Interpolation.backward
 hf_credit.credit.leave_one_out: _recurring | tests/credit/test_leave_one_out.py tests/methods/test_baselines.py
 hf_credit.credit.replay_allocation: _pooled
 hf_credit.credit.surrogate: clipped_surrogate
@@ -129,7 +128,6 @@ hf_credit_bench.measures: _measured
 hf_credit_bench.play: Player._predict Player.update _clipped | tests/bench/test_measures.py
     tests/bench/test_problems.py
 hf_credit_bench.truth: Truth.gradient
-hf_credit_leaderboard.credit_board: PinnedPolicy.training_rows
 hf_credit_leaderboard.ranking: rank
 hf_credit_leaderboard.records: Record.ranked_in Record.read | tests/leaderboard/test_entries.py
     tests/leaderboard/test_views.py

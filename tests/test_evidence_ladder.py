@@ -56,6 +56,46 @@ def test_a_start_is_made_and_an_arm_trains_from_it_and_is_looked_at_four_times(
     assert sorted(path.name for path in (tmp_path / "starts").iterdir()) == ["sudoku-4-start-0"]
 
 
+def test_a_new_checkout_goes_on_from_the_committed_cells_and_makes_only_the_starts_again(
+    scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, running, made = scripts["run"], scripts["running"], []
+
+    def run_cell(experiment: Any, world: str, rung: str, arm: str, seed: int, work: Path) -> None:
+        made.append((rung, arm, seed))
+        found = {
+            "success": again if arm == run.START else 0.9,
+            "decisions": 4.0,
+            "signals": {},
+            "disagreement": [0, 1],
+        }
+        found |= {"looks": [{"tokens": 1, "success": 0.5, "turns": 2.0}] * 4, "updates": 3, "cpu_seconds": 4.0}
+        cell = {"world": world, "rung": rung, "arm": arm, "seed": seed, **found}
+        running.write_whole(run.cell_file(work, world, rung, arm, seed), cell)
+
+    again, results = 0.3, tmp_path / "results"
+    monkeypatch.setattr(run, "STAGES", [("sudoku", (rung,), ("outcome_reward",)) for rung in ("4", "6")])
+    monkeypatch.setattr(run, "SEEDS", (0, 1))
+    monkeypatch.setattr(run, "run_cell", run_cell)
+    command = ["--results", str(results), "--workers", "1"]
+    run.main([*command, "--work", str(tmp_path / "one"), "--seeds", "1"])
+    of_rung = [(run.START, 0), (run.TAUGHT, 0), (run.BEFOREHAND, 0), ("outcome_reward", 0)]
+    assert set(made) == {(rung, *one) for rung in ("4", "6") for one in of_rung}
+    assert len(made) == 8
+    committed = json.loads((results / "cells.json").read_text())
+    made.clear()
+    run.main([*command, "--work", str(tmp_path / "two"), "--stages", "1"])
+    assert made == [("4", run.START, 0), ("4", "outcome_reward", 1)]
+    assert [cell for cell in json.loads((results / "cells.json").read_text()) if cell["seed"] == 0] == committed
+    again = 0.31
+    for _ in range(2):  # the start that is there now is compared as well as the one that is made
+        with pytest.raises(ValueError, match=r"must succeed as the committed one, got 0\.31 and 0\.3"):
+            run.main([*command, "--work", str(tmp_path / "three")])
+    monkeypatch.setattr(run, "EXPERIMENT", {**run.EXPERIMENT, "held_out": 1})
+    with pytest.raises(ValueError, match="must have the same settings"):
+        run.main([*command, "--work", str(tmp_path / "four")])
+
+
 def test_a_claim_is_a_difference_a_slope_or_not_behind(scripts: dict[str, ModuleType]) -> None:
     experiment, table = scripts["experiment"], scripts["table"]
     cells = cells_of(

@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hf_credit.hub.wheel import WHEEL, own_wheel
-from hf_credit.metrics import FILES, METRICS
+from hf_credit.metrics import METRICS
 from hf_credit.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,8 +86,8 @@ def test_a_wheel_from_the_sdist_holds_every_file_of_ours(wheels: dict[str, Path]
     held = contents(wheels["hf-credit"])
     assert held == {name for root in (ROOT / "src", *ROOT.glob("packages/*/src")) for name in files(root)}
     assert {f"hf_credit/recipes/{'/'.join(path.parts[-2:])}" for path in RECIPES.values()} <= held
-    metrics = {f"{name}/{file}" for name in METRICS for file in FILES}
-    assert {one.removeprefix("hf_credit/metrics/spaces/") for one in held if "/spaces/" in one} == {*metrics, "app.py"}
+    own = {*(f"{name}.md" for name in METRICS), "app.py", "papers.bib"}
+    assert {one.removeprefix("hf_credit/metrics/spaces/") for one in held if "/spaces/" in one} == own
 
 
 @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)

@@ -13,7 +13,7 @@ import yaml
 
 from hf_credit.checkpoints import refuse_another_run, write_manifest
 from hf_credit.recipes import RECIPES
-from hf_credit.renamed import TASK_KEYS
+from hf_credit.renamed import REMOVED, TASK_KEYS
 from hf_credit.rollouts import capabilities
 from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trainers import recipes
@@ -77,6 +77,13 @@ def test_a_recipe_and_a_command_line_with_old_names_are_read_with_one_warning_fo
     sentence = re.compile(r"(\S+) is deprecated and goes with the next version; write .+\.$")
     assert [match[1] for one in told if (match := sentence.match(str(one.message)))] == names
     assert job.config() == read(tmp_path, new).config()
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_setting_that_is_gone_is_told_in_one_sentence(tmp_path: Path, name: str) -> None:
+    for values, words in (({name: 1}, ()), ({}, (f"--{name}", "1"))):
+        with pytest.raises(ValueError, match=rf"^a recipe has .*; {name} is no setting any more: [^\n]+ it out\.$"):
+            read(tmp_path, {"method": "ppo", **RELAY, **values}, *words)
 
 
 def test_one_task_cannot_be_named_twice(tmp_path: Path) -> None:

@@ -20,6 +20,6 @@ class StoreError(OSError):
 
 
 def checkpoint_store() -> Any:
-    """Returns the module, imported on the first call. Trainers use its functions `account`, `require_base`,
+    """Returns the module, imported on the first call. Trainers use its functions `account`, `require_bases`,
     `publish_checkpoint` and `fetch_resumable`, which raise `ValueError` or `StoreError`."""
     return importlib.import_module(home)

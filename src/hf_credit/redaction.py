@@ -25,6 +25,7 @@ _SECRET_VALUE = re.compile(
 )
 _PAIR = re.compile(r"(?:(?<=[?&])|(?<!\S)(?=[-A-Z]))([\w.-]+)=[^&\s#'\"]+")  # of a query, an option or a variable
 _OPTION = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!'\*\*\*')(?:\"[^\"]*\"|'[^']*'|[^\s-]\S*)")
+_FOLDERS = re.compile(r"(?<![\w.:/*~-])/(?:[^/\s'\"<>]++/)++")
 _WORD_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of apiKey
 
 
@@ -53,6 +54,11 @@ def redacted(value: Any, told: Callable[[Any], Any] = lambda one: one) -> Any:
 def public(value: Any) -> Any:
     """Returns `value` without secrets, and with the last part alone of texts that are paths from the root."""
     return redacted(value, lambda one: Path(one).name if isinstance(one, str) and Path(one).is_absolute() else one)
+
+
+def without_folders(text: str) -> str:
+    """Returns a text with the last part alone of the paths from the root in it; URLs stay."""
+    return _FOLDERS.sub("", text)
 
 
 def without_secrets(value: Any) -> Any:

@@ -10,6 +10,12 @@ from typing import Any
 TASK_KEYS = {f"{old}{part}": f"task{part}" for old in ("environment", "collaboration") for part in ("", "_options")}
 """In descriptions of tasks, new names by old ones."""
 
+REMOVED = {
+    **dict.fromkeys(("critic_past_updates", "critic_held_out", "critic_whiten"), "it gained nothing; leave it out"),
+    **dict.fromkeys(("trust_region_projection", "trust_region_regression"), "eq. 8 projects alone; leave it out"),
+}
+"""Settings of the version before that are gone, each with the reason and a remedy."""
+
 
 def warn_of_old_name(old: str, new: str) -> None:
     """Warns of a name that the next version does not know; Python shows each such sentence once."""

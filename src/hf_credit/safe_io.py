@@ -10,7 +10,7 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +219,23 @@ class _StrictLoader(_BoundedLoader):
                 raise ValueError(f"the key {key.value!r} twice; leave one out")
             seen.add(name)
         return super().construct_mapping(node, deep)
+
+
+def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
+    """Reads a setting that is a mapping or, as on a command line, the JSON of one.
+
+    Args:
+        name: of the setting.
+        value: its value; `None` for an empty mapping.
+        example: JSON that the error shows.
+
+    Raises:
+        ValueError: the value is neither.
+    """
+    try:
+        read = parse_json(value) if isinstance(value, str) else {} if value is None else value
+    except ValueError:
+        read = value
+    if not isinstance(read, Mapping):
+        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{example}'.")
+    return dict(read)

@@ -74,19 +74,6 @@ def test_the_credit_of_training_is_measured_with_the_named_method(command, relay
     assert json.loads(out)[0]["cost"]["scoring_events"] == 6 * 3  # no replay is needed
 
 
-def test_the_possible_gain_of_replays_is_measured_without_replays(command, relay_policy, tmp_path) -> None:
-    asked = ("--protocol", "replays", "--episodes", 12, "--branches", 4, "--output", tmp_path)
-    code, out, err = command("diagnose", relay_policy, *asked)
-    assert code == 0, err
-    for word in ("Gain of replays", "Where to branch", "rho"):
-        assert word in out
-    (found,) = json.loads((tmp_path / "replays.json").read_text(encoding="utf-8"))
-    assert found["cost"]["scoring_events"] == 12
-    assert 0 < found["gain"]["ratio"]["mean"] <= found["gain"]["capped"] <= 1
-    assert found["gain"]["most"] == 4
-    _names_no_folder(tmp_path)
-
-
 def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_measured(
     command, relay_policy, tmp_path
 ) -> None:
@@ -113,12 +100,11 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, signal, got 'luck'"),
+        (("--protocol", "luck"), "--protocol must be one of buckets, training, signal, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),
         (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets, got "),
-        (("--protocol", "replays", "--method", "rloo"), "--protocol replays needs only a policy, got --method"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(
@@ -150,12 +136,28 @@ def test_the_signal_of_methods_is_measured_beside_the_outcome(command, trained_r
     assert [one["signal"]["n"] for one in signals.values()] == [3, 3, 3]
     assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2 * 8]
     assert signals["outcome_reward"]["tokens"] == signals["verifiable_process"]["tokens"]
-    assert set(found["agreement"]) == set(signals)
+    # The policy never succeeds, so that replays would say nothing.
+    assert found["agreement"] == {}
+    assert err.count("no two episodes that were compared had different outcomes") == 3
     assert found["about"]["collections"] == 3
     spent = sum(3 * signals[name]["tokens"] for name in ("rloo", "outcome_reward"))
-    assert found["cost"]["completion_tokens"] > spent - 1  # and that of the replays
+    assert found["cost"]["completion_tokens"] == pytest.approx(spent)
     assert "does not" not in err
     _names_no_folder(tmp_path)
+
+
+def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(command, tmp_path) -> None:
+    policy, small = tmp_path / "policy", ("--hidden-size", 16, "--layers", 1, "--heads", 2, "--episodes", 64)
+    long = ("--epochs", 16, "--learning-rate", 8e-3, "--quality", 0.5)  # enough for a number now and then
+    assert command("init-policy", "relay", policy, "--option", "size=4", *small, *long)[0] == 0
+    small = ("--collections", 3, "--episodes", 12, "--buckets", 2, "--output", tmp_path)
+    code, _, err = command("diagnose", policy, "--protocol", "signal", "--method", "rloo", *small)
+    assert code == 0, err
+    (found,) = json.loads((tmp_path / "signal.json").read_text(encoding="utf-8"))
+    signals = found["signals"]
+    assert min(one["equal"] for one in signals.values()) < 1
+    assert set(found["agreement"]) == set(signals) == {"outcome_reward", "rloo"}
+    assert found["cost"]["completion_tokens"] > sum(3 * one["tokens"] for one in signals.values())
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
+from trl.trainer import grpo_trainer
 
 from hf_credit.collaborations.relay import relay
 from hf_credit.recipes import find
@@ -79,6 +80,25 @@ def test_a_preview_names_its_recipe_as_train_does(command: Callable[..., Any], r
         "Error: the first argument must be a recipe, got '--max_steps'; name a file, or a recipe of hf-credit "
         "recipes.\n",
     )
+
+
+def test_a_preview_loads_one_model_and_warns_once(
+    recipe: Callable[..., Path], trained_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    load = grpo_trainer.create_model_from_path
+
+    def counted(name: str, *args: Any, **settings: Any) -> Any:
+        loaded.append(name)
+        return load(name, *args, **settings)
+
+    monkeypatch.setattr(grpo_trainer, "create_model_from_path", counted)
+    path = recipe(model_name_or_path=str(trained_run), history="append")
+    found = preview(["--config", str(path)], tasks=2, collections=3)
+    assert found.signal is not None
+    assert list(found.signal.signals) == ["verifiable_process", "outcome_reward"]
+    assert loaded == [str(trained_run)]
+    assert capsys.readouterr().err.count("was trained on other prompts") == 1
 
 
 def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., Path]) -> None:

@@ -21,6 +21,11 @@ REFUSED = {
     "diagnose policy --oracle nothing": "oracle must be one of",
     "preview nothing": "a recipe must be",
     "train nothing": "a recipe must be",
+    "train relay_micro --method_options x=1": "method_options must be a mapping",
+    "train relay_micro --method-options=[1]": "method_options must be a mapping",
+    "train relay_micro --task rely": "task must be one of",
+    "preview relay_micro --task_options 4": "task_options must be a mapping",
+    "train task.yaml": "task must be one of",
     "train list.yaml": "must be a YAML mapping",
     "preview broken.yaml --tasks 2": "must be YAML",
     "preview --config method.yaml": "a recipe's method must be a name",
@@ -48,7 +53,12 @@ for line, words in json.loads(sys.argv[1]).items():
 def test_commands_refuse_what_cannot_be_played_before_they_import_torch(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "policy").mkdir()
-    for name, text in {"list": "[1]", "broken": "a: [", "method": "method: {name: grpo}"}.items():
+    for name, text in {
+        "list": "[1]",
+        "broken": "a: [",
+        "method": "method: {name: grpo}",
+        "task": "task: rely",
+    }.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "rows.jsonl").write_text('{"seed": 1}\n')
     spec = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote_values
+from hf_credit.collaborations.exact_coalitions import vote_values
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.hinted_relay import hinted_relay
-from hf_credit.collaborations.sum_vote import sum_vote
-from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, RolloutRequest
+from hf_credit.rollouts import Chat
 
 SCORES = {"a": 1.0, "b": 0.0}
 HALVES = {role: {"a": 0.5, "b": 0.5} for role in "xyz"}
@@ -71,17 +66,3 @@ def test_each_role_may_have_a_policy_of_its_own(relay):
     alone = team.without(start, "thinker")
     assert value(of_role, alone) == pytest.approx(value(other, alone))
     assert value(of_role, start) != pytest.approx(value(model, start), abs=1e-6)
-
-
-def test_a_vote_by_enumeration_agrees_with_votes_through_the_engine():
-    model, chat = untrained(["first second third voter and 0 1 2"])
-    team = sum_vote(3)
-    start = team.start(team.row((1, 1)), 0)
-    answers, scores = answer_probabilities(team, chat, model, start, max_new_tokens=1)
-    assert scores == {str(number): float(number == 2) for number in range(3)}
-    assert all(sum(own.values()) == pytest.approx(1) for own in answers.values())
-    exact = vote_values(answers, scores).value
-    torch.manual_seed(0)
-    engine = Engine(team, chat, sampler(model, chat.tokenizer, max_new_tokens=1))
-    played = fmean(episode.outcome for episode in engine.run([RolloutRequest(state=start)] * 1500))
-    assert played == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 1500) ** 0.5)

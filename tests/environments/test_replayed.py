@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import itertools
 import json
@@ -68,13 +67,6 @@ class ReseedingLift(Lift):
         return ["up", "down", "wait"]
 
 
-class CopyingLift(ReseedingLift):
-    def copy(self) -> CopyingLift:
-        other = CopyingLift()
-        other.roof, other.floor, other.wind = self.roof, self.floor, copy.deepcopy(self.wind)
-        return other
-
-
 class MoodyLift(Lift):
     """Draws random numbers without the seed."""
 
@@ -110,10 +102,6 @@ class FixedRide(Ride):
     lift = Lift
 
 
-class CopiedRide(Ride):
-    lift = CopyingLift
-
-
 class MoodyRide(Ride):
     lift = MoodyLift
 
@@ -128,7 +116,7 @@ class StrictRide(Ride):
         return action in ("up", "down", "wait")
 
 
-RIDES = [Ride, FixedRide, CopiedRide, StrictRide]
+RIDES = [Ride, FixedRide, StrictRide]
 
 
 @pytest.fixture(autouse=True)
@@ -167,23 +155,6 @@ def test_a_state_whose_world_has_moved_on_is_restored_by_replaying_its_actions()
     again = environment.step(states[2], "down")
     assert again.state == states[3]
     assert environment.costs() == {"worlds_opened": 2, "world_steps": 6, "replayed_steps": 2, **NO_TROUBLE}
-
-
-def test_a_world_that_can_be_copied_is_restored_from_its_copy_without_replay():
-    environment = CopiedRide()
-    states = played(environment, ["up", "up", "down"])
-    assert [
-        environment.step(before, after.actions[-1]).state for before, after in itertools.pairwise(states)
-    ] == states[1:]
-    assert environment.costs()["replayed_steps"] == 0
-
-
-def test_copies_never_displace_a_world_in_use():
-    environment = CopiedRide(3)
-    walkers = [environment.initial_state({"roof": 9}, seed) for seed in range(3)]
-    for _ in range(8):
-        walkers = [environment.step(state, "up").state for state in walkers]
-    assert environment.costs()["replayed_steps"] == 0
 
 
 def test_a_world_that_is_not_deterministic_is_reported_and_counted():
@@ -261,7 +232,7 @@ def test_an_episode_does_not_depend_on_the_order_or_number_of_live_worlds(moves,
 
 
 def test_in_threads_no_more_worlds_are_live_than_allowed_and_none_is_shared():
-    environment, serial = CopiedRide(3), CopiedRide()
+    environment, serial = Ride(3), Ride()
 
     def ride(one: Ride, seed: int) -> ReplayedState:
         state = one.initial_state({"roof": 3}, seed % 4)  # several have the same seed

@@ -12,9 +12,9 @@ from hf_credit import make
 from hf_credit.environments import Environment
 from hf_credit.environments.base import State, Transition
 from hf_credit.environments.evidence import hacks
-from hf_credit.evaluation.exact_actions import ExactPlay, audited_play, model_policy
+from hf_credit.evaluation.exact_actions import ExactPlay, audited_play
 from hf_credit.oracles.auditing import default_auditor, default_interventions
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 SMALL = {"documents": 2, "values": 2, "turns": 3, "calls": 2}
@@ -166,42 +166,10 @@ def test_what_has_no_exact_values_is_refused():
         play(environment, unsafe=environment.outcome)
 
 
-def micro(environment, history="current"):
-    interaction = EnvironmentInteraction(environment, history=history, instructions=False)
-    tokenizer = build_tokenizer(environment)
-    model = build_model(tokenizer, MicroConfig(hidden_size=16, layers=1, heads=2))
-    return interaction, Chat(tokenizer), model
-
-
-@pytest.mark.parametrize("opened", ["", "<think>"])
-def test_a_models_probabilities_are_products_over_tokens(opened):
-    environment, first = world()
-    interaction, chat, model = micro(environment)
-    if opened:
-        chat.tokenizer.chat_template += opened
-        chat = Chat(chat.tokenizer)
-    policy = model_policy(interaction, chat, model, temperature=0.7)
-    state = environment.step(first, "read 1").state
-    one, other = policy([first, state])
-    assert list(other) == list(environment.legal_actions(state))
-    (request,) = interaction.pending(interaction.start(TASK, 0))
-    context = list(chat.context(request.messages))
-    assert chat.opened(context) == opened
-    for action in ("read 2", "think"):
-        ids, probability = list(context), 1.0
-        written = chat.reply_ids(environment.write_action(action), context)
-        assert ("think>" in chat.tokenizer.decode(written)) == bool(opened)
-        for token in written:
-            with torch.no_grad():
-                logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
-            probability *= float((logits / 0.7).softmax(-1)[token])
-            ids.append(token)
-        assert one[action] == pytest.approx(probability, rel=1e-4)
-
-
 def test_a_policy_that_is_played_agrees_with_its_exact_values():
     environment, first = world()
-    interaction, chat, _ = micro(environment)
+    interaction = EnvironmentInteraction(environment, history="current", instructions=False)
+    chat = Chat(build_tokenizer(environment))
     exact = ExactPlay(
         environment,
         lambda states: [
@@ -229,11 +197,3 @@ def test_a_policy_that_is_played_agrees_with_its_exact_values():
     share = sum(episode.outcome for episode in played) / 1000
     value = exact.value(first, "outcome")
     assert abs(share - value) < 4 * math.sqrt(value * (1 - value) / 1000)
-
-
-def test_a_model_needs_current_history_and_a_temperature():
-    environment, _ = world()
-    with pytest.raises(ValueError, match="got history='append'"):
-        model_policy(*micro(environment, "append"))
-    with pytest.raises(ValueError, match="temperature must be above 0, got 0"):
-        model_policy(*micro(environment), temperature=0)

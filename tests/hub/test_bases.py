@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit.cli import main
 from hf_credit.hub import fetch, load_checkpoint, publish_checkpoint
+from hf_credit.hub.checkpoints import require_bases
 from hf_credit.loading import load_model
 from hf_credit.model_cards import hub_id
 from hf_credit.tasks import TaskSpec
@@ -98,6 +99,23 @@ def test_a_named_base_is_pinned_and_must_have_the_weights_that_the_adapter_was_t
     assert (card["base_model"], card["base_model_relation"]) == ("me/base", "adapter")
     assert not [tag for tag in card["tags"] if "base_model" in tag]
     assert str(micro_policy) not in "".join(path.read_text("latin1") for path in found.files.values())
+
+
+def test_a_critic_on_a_folder_of_this_machine_is_refused_and_one_of_the_hub_is_named_as_there(
+    published: dict[str, Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    policy = warmed(micro_policy, tmp_path / "policy")
+    TaskSpec(task="relay", critic_model=str(micro_policy)).save(policy)
+    with pytest.raises(ValueError, match=r"a critic must name a backbone that others can load, got .*, which is a fo"):
+        publish_checkpoint(policy, "me/criticised", **published)
+    with pytest.raises(ValueError, match="a critic must name a backbone that others can load"):
+        require_bases([], "../warm", None, None)
+    base = fetch("me/base", repo_type="model", cache_dir=tmp_path / "cache", **published)
+    TaskSpec(task="relay", critic_model=str(base.folder)).save(policy)
+    publish_checkpoint(policy, "me/criticised", **published)
+    loaded = TaskSpec.load(load_checkpoint("me/criticised", **published).folder)
+    assert loaded is not None
+    assert loaded.critic_model == "me/base"
 
 
 def test_a_private_base_is_for_private_adapters(

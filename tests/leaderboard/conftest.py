@@ -166,22 +166,37 @@ class Listed:
         from hf_credit_leaderboard.results import read_results
         from hf_credit_leaderboard.sources import Source
 
-        return Source(lambda: read_results(self.folder, self.season))
+        return Source(lambda: dataclasses.replace(read_results(self.folder, self.season), cells=CELLS))
+
+
+def cell(method: str, trace: float, **changed: Any) -> dict[str, Any]:
+    """A cell of the bench."""
+    known = {"problem": "key", "policy": "start", "critic": "exact", "dials": {}, "options": {}, "refused": None}
+    return {**known, "method": method, "trace": trace, "angle": 0.0, "areas": [0.25, 0.75], **changed}
+
+
+CELLS = (
+    cell("exact_advantage", 10.0),
+    cell("grpo", 40.0, angle=12.5),
+    cell("grpo", 20.0, dials={"horizon": 8}),
+    cell("ppo", 30.0, critic="untaught"),
+    cell("carl", 30.0, refused="It needs entropies."),
+    cell("rloo", 50.0, problem="chain", areas=[]),
+)
 
 
 @pytest.fixture(scope="session")
 def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]) -> Listed:
-    """Entries of a board of Sudoku with made-up outcomes, among them hostile ones, and two of credit."""
+    """Entries of a board of Sudoku with made-up outcomes, among them hostile ones, and a cell of the bench."""
     import numpy as np
 
     from hf_credit_leaderboard.entries import Checkpoint
-    from hf_credit_leaderboard.seasons import CreditTask, Season, SeasonSecret, SeasonTask
+    from hf_credit_leaderboard.seasons import Season, SeasonSecret, SeasonTask
     from hf_credit_leaderboard.submission import packed
 
     folder = tmp_path_factory.mktemp("results")
     secret = SeasonSecret.new()
     sudoku = {"task": "sudoku", "task_options": {"size": 4, "blanks": 4}}
-    relay = {"task": "relay", "task_options": {"size": 5}}
     season = Season(
         name="spring",
         benchmark=BENCHMARK,
@@ -190,7 +205,6 @@ def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any
             SeasonTask(name="sudoku", spec=sudoku, public=6, secret=40),
             SeasonTask(name="nothing yet", spec=sudoku, public=6, secret=40, size="full"),
         ),
-        credit=(CreditTask(name="relay credit", spec=relay, policy="policies/relay", policy_digest="0" * 64),),
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
     )
@@ -214,15 +228,6 @@ def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any
     recorded(folder, ids["copy"], season, secret, "sudoku", outcomes["quick"], copy_of=ids["quick"])
     claimed = entry_of("sudoku", name="claimed", checkpoints=(Checkpoint(repo="us/p", commit="e" * 40, seed=0),))
     ids["claimed"] = written(folder, packed(claimed, played))
-    for name, mean in (("replay_loo", 0.6), ("grpo", 0.3)):
-        entry = entry_of(
-            "relay credit", kind="credit", checkpoints=(), name=name, method={"name": name, "options": {}}
-        )
-        ids[name] = written(folder, packed(entry, []))
-        table = np.clip(draws.normal(mean, 0.1, (1, 16)), -1, 1)
-        outcomes[name] = table
-        scores = {"bias": 0.1, "variance": 0.02, "tokens": 800.0, "warm_up": 640.0, "decisions": 30.0, "scale": 1.0}
-        recorded(folder, ids[name], season, secret, "relay credit", table, scores=scores)
     return Listed(season=season, folder=folder, ids=ids, outcomes=outcomes)
 
 

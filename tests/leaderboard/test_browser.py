@@ -127,10 +127,10 @@ def test_an_entry_shows_where_it_is_from(opened: Any, listed: Listed) -> None:
     shows(page, "#provenance", '"seed": 2')
 
 
-def test_credit_is_a_board_of_its_own(opened: Any) -> None:
-    page = opened("tab=Credit")
-    shows(page, "#credit-table", "replay_loo")
-    shows(page, "#credit-table", "fidelity")
+def test_credit_is_what_the_bench_measured(opened: Any) -> None:
+    page = opened("tab=Credit&credit=key")
+    shows(page, "#credit-table", "grpo")
+    shows(page, "#credit-table", "25.0%")
 
 
 def test_a_submission_is_checked_and_told_why_it_is_refused(opened: Any, listed: Listed, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit_leaderboard.inputs import to_json
 from hf_credit_leaderboard.seasons import (
-    CreditTask,
     Season,
     SeasonSecret,
     SeasonTask,
@@ -118,7 +117,6 @@ def test_a_season_that_cannot_be_is_refused(changed: dict[str, Any], reason: str
     [
         ("tasks", None, "tasks of a season must be a list, got None"),
         ("tasks", 1.5, "tasks of a season must be a list, got 1.5"),
-        ("credit", True, "credit of a season must be a list, got True"),
         ("templates", "0" * 64, "templates of a season must be a list, got '000"),
         ("templates", ["ab"], "a template of a season must be 64 hexadecimal digits"),
         ("salt", ["a"], "salt of a season must be a text"),
@@ -130,11 +128,6 @@ def test_a_season_of_other_types_is_refused(name: str, value: Any, reason: str) 
     written = json.loads(to_json(season_of(SeasonSecret.new(), open=False)))
     with pytest.raises(ValueError, match=reason):
         Season.read(to_json({**written, name: value}))
-
-
-def test_a_credit_boards_policy_is_a_name() -> None:
-    with pytest.raises(ValueError, match="must lie in policies/NAME, got '1'"):
-        CreditTask(name="credit", spec=SUDOKU, policy=1, policy_digest="0" * 64)  # type: ignore[arg-type]
 
 
 def test_a_board_cannot_name_code_of_others() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
-from huggingface_hub import CommitOperationAdd, parse_eval_result_entries
+from huggingface_hub import CommitOperationAdd
 from pyarrow import parquet
 
 from hf_credit.hub import retries
@@ -37,7 +36,7 @@ from hf_credit_leaderboard.results import read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit_leaderboard.service import Ruling, Verifier
 from hf_credit_leaderboard.sources import Hub
-from hf_credit_leaderboard.submission import Submission, make_submission, packed, propose
+from hf_credit_leaderboard.submission import Submission, make_submission, packed
 from local_hub.running import Served, serving
 
 from .conftest import BENCHMARK, RESULTS, Board, commit_of
@@ -362,29 +361,6 @@ def test_an_entry_under_another_digest_is_refused(world: World) -> None:
     closed(world, world.opened(files[0], files[1], name="f" * 32), "must be the digest")
 
 
-def test_what_was_found_is_proposed_to_the_model_in_the_hubs_own_form(world: World) -> None:
-    entry, episodes = world.entry("poor", name="told to its model")
-    submission = packed(entry, episodes)
-    ruling = world.verifier(model_results=True).handle(world.send(submission))
-    assert ruling.listed
-    record = world.verifier().results().row(submission.id).record
-    api = world.verifier().api
-    (request,) = api.get_repo_discussions("me/poor", discussion_type="pull_request")
-    path = "board-benchmark-relay"
-    text = api.hf_hub_download("me/poor", f".eval_results/{path}.yaml", revision=request.git_reference)
-    (told,) = parse_eval_result_entries(yaml.safe_load(Path(text).read_text()))
-    assert record is not None
-    assert told.value == pytest.approx(sum(record.secret[0]) / 24)
-    assert (told.dataset_id, told.task_id, told.dataset_revision) == (BENCHMARK, "relay", world.benchmark)
-    assert told.verify_token is None
-    assert "24 secret tasks, verified" in str(told.notes)
-    # The submitter's own claim has the same form.
-    (opened,) = propose(world.hub, entry, submission.claimed, "http://127.0.0.1/claim")
-    (claimed,) = submission.claimed
-    assert claimed[0] == pytest.approx(submission.score)
-    assert opened != request.num
-
-
 def test_a_job_has_the_secret_in_a_variable(
     world: World, hub: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -434,7 +410,7 @@ def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(board: Board, t
     with serving(tmp_path / "hub") as hub:
         world = world_on(hub, board, tmp_path / "cache")
         over = close_season(world.hub, BENCHMARK, world.board.secret)
-        season, _, commit = world.hub.season(BENCHMARK)
+        season, commit = world.hub.season(BENCHMARK)
         assert season == over
         assert (season.open, season.salt) == (False, world.board.secret.salt)
         entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{commit}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +13,10 @@ from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
 from hf_credit.hub.retries import HubError
-from hf_credit_leaderboard import playing, verification
+from hf_credit_leaderboard import playing, service, verification
 from hf_credit_leaderboard.confined import Limits
-from hf_credit_leaderboard.entries import Checkpoint, PlayedEpisode
+from hf_credit_leaderboard.entries import Checkpoint
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED
-from hf_credit_leaderboard.seasons import CreditTask
 from hf_credit_leaderboard.service import Ruling
 from hf_credit_leaderboard.submission import Submission, packed
 from local_hub.running import Served, serving
@@ -23,19 +24,11 @@ from local_hub.running import Served, serving
 from .conftest import RESULTS, Board
 from .test_service import World, world_on
 
-CREDIT = "relay credit"
-
 
 @pytest.fixture(scope="module")
 def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The season of the relay, with a board of credit next to it. Each test lists policies of its own."""
-    return world_on(hub, with_credit(board), tmp_path_factory.mktemp("cache"))
-
-
-def with_credit(board: Board) -> Board:
-    spec = board.season.tasks[0].spec
-    task = CreditTask(name=CREDIT, spec=spec, policy="policies/relay", policy_digest="0" * 64, repeats=2)
-    return dataclasses.replace(board, season=dataclasses.replace(board.season, credit=(task,)))
+    """The season of the relay. Each test lists policies of its own."""
+    return world_on(hub, board, tmp_path_factory.mktemp("cache"))
 
 
 def copied(world: World) -> Submission:
@@ -43,16 +36,6 @@ def copied(world: World) -> Submission:
     return packed(
         *world.entry("good", checkpoints=(Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=0),))
     )
-
-
-def credit_of(world: World, options: dict[str, Any]) -> Submission:
-    """An entry of credit, of a method with these options."""
-    entry, _ = world.entry("good", kind="credit", board=CREDIT, checkpoints=())
-    claimed = [
-        PlayedEpisode(checkpoint=0, seed=seed, ending="finished", outcome=0.5, events=(), replies=(), tokens=())
-        for seed in range(2)
-    ]
-    return packed(dataclasses.replace(entry, method={"name": "rloo", "options": options}), claimed)
 
 
 def refused_and_listed(world: World, closed: list[int], policy: str, **options: Any) -> list[Ruling]:
@@ -68,22 +51,12 @@ def refused_and_listed(world: World, closed: list[int], policy: str, **options: 
     return refused
 
 
-def test_options_of_another_kind_and_names_that_are_patterns_close_their_own_requests_alone(world: World) -> None:
+def test_a_name_that_is_a_pattern_closes_its_own_request_alone(world: World) -> None:
     listed = packed(*world.entry("poor"))
     assert world.verifier().handle(world.send(listed)).listed
     pattern = f"[{listed.id[0]}]{listed.id[1:]}"
-    requests = [world.send(credit_of(world, options)) for options in ({"group_size": "a"}, {"name": "x"})]
-    refused = refused_and_listed(world, [*requests, world.opened(b"{}", b"x", name=pattern)], "good")
-    for verdict, told in zip(
-        refused,
-        (
-            "group_size must be a whole number, got 'a'",
-            "options of the method 'rloo' must be of the kinds that it takes, got {'name': 'x'} (TypeError",
-            f"must be 32 hexadecimal digits, got '{pattern}'",
-        ),
-        strict=True,
-    ):
-        assert told in verdict.reason
+    (refused,) = refused_and_listed(world, [world.opened(b"{}", b"x", name=pattern)], "good")
+    assert f"must be 32 hexadecimal digits, got '{pattern}'" in refused.reason
 
 
 def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
@@ -109,22 +82,45 @@ def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> Non
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only_and_not_downloaded(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "_OTHER_BYTES", 0)
-    afresh = dataclasses.replace(world, hub=dataclasses.replace(world.hub, cache_dir=tmp_path))
-    record = afresh.verifier(limits=Limits(parameters=1000)).verify("0" * 32, *world.entry("good"))
+    verifier = world.verifier(limits=Limits(parameters=1000))
+    monkeypatch.setattr(service, "copy", None)
+    record = verifier.verify("0" * 32, *world.entry("good"))
     assert record.badge == REPLAYED
     assert "the files of me/good must have at most 8000 bytes together, got" in record.notes[0]
-    assert list(tmp_path.glob("models--*")) == []
+
+
+def test_what_an_entry_makes_the_verifier_download_goes_with_its_check_and_leaves_half_of_the_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    afresh = dataclasses.replace(world, hub=dataclasses.replace(world.hub, cache_dir=tmp_path))
+    verifier = afresh.verifier()
+    entry, episodes = world.entry("good")
+    assert verifier.verify("0" * 32, entry, episodes).badge == VERIFIED
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
+    assert "must have at most 1000 bytes together" in verifier.verify("0" * 32, entry, episodes).notes[0]
+    assert [*tmp_path.rglob("*.safetensors"), *tmp_path.glob("hf-credit-verification-*")] == []
+
+
+def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:
+    def play(*_: Any) -> dict[str, Any]:
+        raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
+
+    number = world.send(copied(world))
+    ruling = world.verifier(play=play).handle(number)
+    told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
+    assert "No space left on device: 'ab'" in told
+    assert str(tmp_path.parent) not in told
 
 
 def test_trouble_of_the_hub_itself_closes_nothing(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(tmp_path / "hub") as served:
-        world = world_on(served, with_credit(board), tmp_path / "cache")
-        number, verifier = world.send(credit_of(world, {})), world.verifier()
+        world = world_on(served, board, tmp_path / "cache")
+        number, verifier = world.send(packed(*world.entry("good"))), world.verifier()
     monkeypatch.setattr(retries, "pause", lambda seconds: None)
     with pytest.raises(HubError, match="must be reachable"):
         verifier.handle(number)

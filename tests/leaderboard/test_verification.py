@@ -100,7 +100,6 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     task = board.season.board("relay")
     seeds = secret_seeds(board.secret.salt, "relay", task.secret)
     asked = {
-        "kind": "policy",
         "checkpoints": [[str(board.policies[commit_of("good")]), None]],
         "spec": entry.task(board.season).to_dict(),
         "seeds": {"secret": seeds[:16]},
@@ -152,6 +151,23 @@ def renumbered_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], _: 
         weights["model.embed_tokens.weight"][place] = before[token]
 
 
+def other_spelling(_: Any, tokenizer: dict[str, Any], __: Any) -> None:
+    """Tokens of circled digits, which are read and written as plain ones."""
+    circled = {digit: chr(0x2460 + int(digit)) for digit in "0123456789"}
+    tokenizer["model"]["vocab"] = {
+        text.translate(str.maketrans(circled)): token for text, token in tokenizer["model"]["vocab"].items()
+    }
+    units = tokenizer["pre_tokenizer"]["pattern"]
+    units["Regex"] = units["Regex"].replace("0-9", "\u2460-\u2469")
+    read, written = circled.items(), [(sign, digit) for digit, sign in circled.items()]
+    rules = [
+        [{"type": "Replace", "pattern": {"String": one}, "content": other} for one, other in pairs]
+        for pairs in (read, written)
+    ]
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": rules[0]}
+    tokenizer["decoder"] = {"type": "Sequence", "decoders": [tokenizer["decoder"], *rules[1]]}
+
+
 def more_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
     size, width = weights["model.embed_tokens.weight"].shape
     weights["model.embed_tokens.weight"] = torch.cat([weights["model.embed_tokens.weight"], torch.zeros(40, width)])
@@ -159,7 +175,7 @@ def more_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], config: d
     config["vocab_size"] = size + 40
 
 
-CHANGES = (one_number_more, larger_norm, half_precision, noise, renumbered_tokens, more_tokens)
+CHANGES = (one_number_more, larger_norm, half_precision, noise, renumbered_tokens, other_spelling, more_tokens)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -260,7 +276,7 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
     asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {"secret": []}}
     with pytest.raises(ValueError, match="at most 65536 characters, got"):
-        playing.answer({"kind": "policy", "print_key": "", **asked})
+        playing.answer({"print_key": "", **asked})
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
@@ -324,7 +340,7 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("copied_confined")
 @pytest.mark.parametrize(
     ("request_", "reason"),
-    [({"kind": "policy", "seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'kind'")],
+    [({"seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'seeds'")],
 )
 def test_a_confined_process_that_fails_says_so_in_a_sentence(request_: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfinedError, match=reason):

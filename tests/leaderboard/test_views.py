@@ -19,7 +19,7 @@ from hf_credit_leaderboard.form import Form, check_files
 from hf_credit_leaderboard.results import Results, compare_rows, rankings_file, read_results
 from hf_credit_leaderboard.sources import Source
 
-from .conftest import FORMULA, HOSTILE, Listed
+from .conftest import CELLS, FORMULA, HOSTILE, Listed
 
 
 def rows_of(results: Results, board: str) -> list[list[Any]]:
@@ -82,11 +82,6 @@ def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Lis
     assert found.p_value == pytest.approx(tested.pvalue, abs=0.03)
     paired = stats.bootstrap((differences,), np.mean, method="percentile", rng=1).confidence_interval
     assert (found.difference.low, found.difference.high) == pytest.approx(tuple(paired), abs=0.03)
-    credit = rows_of(results, "relay credit")[0]
-    repeats = stats.bootstrap(
-        (np.asarray(listed.outcomes["replay_loo"])[0],), np.mean, method="percentile", rng=1
-    ).confidence_interval
-    assert [float(one) for one in credit[3].strip("[]").split(",")] == pytest.approx([*repeats], abs=0.02)
 
 
 def test_a_board_without_entries_says_so(leaderboard_page: Any, results: Results) -> None:
@@ -108,13 +103,6 @@ def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: List
     for name in ("steady", "claimed"):
         with pytest.raises(ValueError, match=r"the same one|must be verified"):
             compare_rows(results.row(listed.ids["steady"]), results.row(listed.ids[name]))
-
-
-def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
-    first, second = rows_of(results, "relay credit")
-    assert (first[1], second[1]) == ("replay_loo", "grpo")
-    assert first[2] == round(float(listed.outcomes["replay_loo"].mean()), 4)
-    assert first[4:8] == [0.1, 0.02, 800.0, 640.0]
 
 
 def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, listed: Listed, tmp_path: Path) -> None:
@@ -185,39 +173,18 @@ def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
     print_boards(results)
     printed = capsys.readouterr().out
     assert HOSTILE in printed
-    assert "relay credit" in printed
     assert "nothing yet" not in printed
 
 
-def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(leaderboard_page: Any, results: Results) -> None:
-    names = [row.entry.method["name"] for row in results.board("relay credit")]
-
-    def cell(method: str, trace: float, **changed: Any) -> dict[str, Any]:
-        known = {"problem": "number_relay", "policy": "start", "dials": {}, "options": {}, "refused": None}
-        return {**known, "method": method, "trace": trace, "areas": [0.25, 0.75], **changed}
-
-    cells = (
-        cell("exact_advantage", 10.0),
-        cell(names[0], 40.0),
-        cell(names[1], 40.0, options={"group_size": 2}),
-        cell(names[1], 20.0, problem="key"),
-    )
-    columns, rows = views.board_table(dataclasses.replace(results, cells=cells), "relay credit")
-    places = [[name for name, _, _ in columns].index(one) for one in ("method", "of the exact", "learned")]
-    shown = {row[places[0]]: [row[place] for place in places[1:]] for row in rows}
-    assert shown == {names[0]: [0.25, 0.5], names[1]: [None, None]}
-    assert "25.0%" in views.cells(columns, next(row for row in rows if row[places[0]] == names[0]))
-    about, _ = leaderboard_page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
-    assert "of the bench" in about
-    assert "of the exact" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
-
-
-def test_an_entry_is_a_methods_credit_or_checkpoints_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
-    from hf_credit.cli import main
-
-    with pytest.raises(SystemExit):
-        main(["submit", "me/policy", "sudoku", "--benchmark", "them/b", "--method", "grpo"])
-    assert "give one of the two" in capsys.readouterr().err
+def test_credit_is_what_the_bench_measured_at_the_start_without_dials(leaderboard_page: Any, results: Results) -> None:
+    measured = dataclasses.replace(results, cells=CELLS)
+    _, rows = views.credit_table(CELLS, "key")
+    assert rows == [["exact_advantage", 1.0, 0.0, 0.5], ["grpo", 0.25, 12.5, 0.5]]
+    assert views.credit_table(CELLS, "chain")[1] == [["rloo", None, 0.0, None]]
+    about, shown = leaderboard_page.credit_shown(measured, "key")
+    assert "cost of signal" in about
+    assert len(shown.data) == 2
+    assert "names no cells" in leaderboard_page.credit_shown(results, None)[0]
 
 
 def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(

@@ -13,9 +13,9 @@ from trl import TrlParser
 import hf_credit
 from hf_credit import methods
 from hf_credit.options import options_of
+from hf_credit.safe_io import as_mapping
 from hf_credit.trainers.asynchronous import presets as served
 from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
-from hf_credit.trainers.config import as_mapping
 from hf_credit.trainers.preset import Preset
 from hf_credit.trainers.recipes import PRESETS as METHODS
 

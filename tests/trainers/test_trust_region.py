@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from transformers import Qwen3Config
 
 from hf_credit import CreditConfig
-from hf_credit.credit import divergence, interpolated_logprobs
 from hf_credit.rollouts import Decision
 from hf_credit.trainers.trust_region import (
-    PROJECTIONS,
     TrustRegion,
     action_marks,
     divergence_from_old,
@@ -92,10 +90,9 @@ def test_a_token_outside_the_top_has_a_ratio_of_one_and_no_gradient() -> None:
     assert new.weight.grad is None or not new.weight.grad.any()
 
 
-@pytest.mark.parametrize("projection", PROJECTIONS)
-def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary(projection: str) -> None:
+def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary() -> None:
     old, new = head(), head(1)
-    own = region(coverage=0.5, radius=1.0, tool_radius=1e-4, projection=projection)
+    own = region(coverage=0.5, radius=1.0, tool_radius=1e-4)
     kept = old_tops(own, old, STATES, 0.8)
     p = logprobs(old).exp().detach()
     for row in range(4):
@@ -108,24 +105,7 @@ def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary(p
         q = result.logprobs.detach().exp()
         assert float(q.sum()) == pytest.approx(1.0, abs=1e-5)
         assert result.projected.all()
-        first, second = (p[row], q) if projection == "least_squares" else (q, p[row])
-        assert float((first * (first.log() - second.log())).sum()) == pytest.approx(1e-4, abs=1e-6)
-
-
-def test_the_regression_is_the_divergence_from_the_projection_and_draws_the_policy_there() -> None:
-    old, new = head(), head(1)
-    every = {"top": 10, "wide": 10, "projection": "interpolation"}
-    _, result = projected(old, new, **every, regression=1.0)
-    q = logprobs(new).detach().double()
-    expected = divergence(q, interpolated_logprobs(q, logprobs(old).double(), 0.025))
-    torch.testing.assert_close(result.regression.detach(), expected, rtol=1e-4, atol=1e-6)
-    assert bool((expected > 0).any())
-    result.regression.sum().backward()
-    assert new.weight.grad is not None
-    new.weight.data -= 0.01 * new.weight.grad
-    _, after = projected(old, new, **every, regression=1.0)
-    assert after.regression.sum().item() < expected.sum().item()
-    assert not projected(old, new, **every)[1].regression.any()
+        assert float((p[row] * (p[row].log() - q.log())).sum()) == pytest.approx(1e-4, abs=1e-6)
 
 
 def test_a_token_of_too_little_coverage_keeps_its_log_probability_and_its_divergence_is_penalised() -> None:
@@ -181,8 +161,6 @@ def test_tokens_of_an_action_are_marked(chat: Any, thought: str, action: str, op
         ("trust_region_wide", 8),
         ("trust_region_coverage", 0.0),
         ("trust_region_penalty", -1.0),
-        ("trust_region_projection", "clipping"),
-        ("trust_region_regression", -1.0),
     ],
 )
 def test_a_region_out_of_range_is_refused_in_one_sentence(tmp_path: Path, name: str, value: Any) -> None:
@@ -220,14 +198,10 @@ def test_the_logged_divergence_is_that_of_the_logged_step(one_update: Callable[.
     assert epochs[0]["trust_region/kl"] == every[1]["trust_region/kl"]
 
 
-@pytest.mark.parametrize(
-    "layer", [{}, {"trust_region_projection": "interpolation", "trust_region_regression": 1.0}], ids=["eq. 8", "TROLL"]
-)
 def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
-    one_update: Callable[..., Any], micro_policy: Path, layer: dict[str, Any]
+    one_update: Callable[..., Any], micro_policy: Path
 ) -> None:
-    play = {**PLAY, **layer}
-    whole = one_update(micro_policy, **play, rows_per_forward=1000, share_prompts=False)
+    whole = one_update(micro_policy, **PLAY, rows_per_forward=1000, share_prompts=False)
     logged = whole.state.log_history
     assert 0 < logged[1]["trust_region/projected"] < 1
     assert logged[0]["trust_region/projected"] == 0  # at the policy that played
@@ -235,12 +209,12 @@ def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
     assert {"trust_region/kl_tool", "trust_region/outside_top", "trust_region/penalised"} <= logged[1].keys()
     accumulated = {"per_device_train_batch_size": 4, "pad_to_multiple_of": 16}
     layouts: dict[str, dict[str, Any]] = {
-        "prompts shared, accumulated and padded": {"rows_per_forward": 3, "share_prompts": True, **accumulated}
+        "prompts shared, accumulated and padded": {"rows_per_forward": 3, "share_prompts": True, **accumulated},
+        "a row a pass": {"rows_per_forward": 1},
+        "accumulated and padded": accumulated,
     }
-    if not layer:  # what a layer computes of a row is cut and summed in one layout as in each
-        layouts |= {"a row a pass": {"rows_per_forward": 1}, "accumulated and padded": accumulated}
     for layout, settings in layouts.items():
-        cut = one_update(micro_policy, **{**play, **settings})
+        cut = one_update(micro_policy, **{**PLAY, **settings})
         for found, expected in zip(cut.kept, whole.kept, strict=True):
             for key, value in expected.items():
                 torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-5, msg=f"{layout}: {key}")
@@ -259,13 +233,3 @@ def test_the_projection_changes_the_second_update_and_not_the_first(
     for key, value in free[0].items():
         torch.testing.assert_close(near[0][key], value, rtol=1e-3, atol=1e-4)
     assert any((near[1][key] - value).abs().max() > 1e-3 for key, value in free[1].items())
-
-
-def test_a_regression_changes_the_second_update_of_an_interpolating_layer_and_not_the_first(
-    one_update: Callable[..., Any], micro_policy: Path
-) -> None:
-    play = {**PLAY, "trust_region_top": 40, "trust_region_wide": 40, "trust_region_projection": "interpolation"}
-    bare, drawn = (one_update(micro_policy, **play, trust_region_regression=weight).kept for weight in (0.0, 1.0))
-    for key, value in bare[0].items():
-        torch.testing.assert_close(drawn[0][key], value, rtol=1e-3, atol=1e-4)
-    assert any((drawn[1][key] - value).abs().max() > 1e-4 for key, value in bare[1].items())

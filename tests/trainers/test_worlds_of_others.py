@@ -18,6 +18,7 @@ from hf_credit.environments.actions import tag
 from hf_credit.methods.cvt import constrained_counterfactual
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import MicroConfig
+from hf_credit.policies.scripted import walk
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
 
@@ -37,6 +38,38 @@ def textworld(folder: Path) -> tuple[Any, list[str]]:
     make_games(folder, 1, rooms=1, things=1, quest=1, seed=3)
     environment = make("textworld", games=str(folder), turns=3, sessions=16)
     return environment, list(environment.legal_actions(environment.initial_state(environment.sample_task(0), 0)))
+
+
+def test_textworlds_solver_accepts_its_next_command_after_every_detour_and_plays_the_quest(tmp_path: Path) -> None:
+    pytest.importorskip("textworld")
+    from hf_credit.environments.textworld_world import make_games
+
+    make_games(tmp_path, 1, quest=4, seed=3)
+    environment = make("textworld", games=str(tmp_path), turns=12, sessions=1)
+    interaction = EnvironmentInteraction(environment, instructions=False)
+    oracle, state = interaction.check_oracle(None), environment.initial_state(environment.sample_task(0), 0)
+    first = state
+    while state.status == "active":
+        (right,) = oracle.valid_actions(state)
+        listed = environment.legal_actions(state)
+        assert right in listed
+        assert oracle.score(state, f"Now {tag(right)}") == 1.0
+        assert {oracle.score(state, tag(one)) for one in listed if one != right} == {0.0}
+        after_detour = environment.step(state, tag("look")).state
+        assert oracle.valid_actions(after_detour) == {right}
+        state = environment.step(state, tag(right)).state
+    assert (environment.metrics(state)["success"], len(state.actions)) == (1.0, 4)
+    assert oracle.valid_actions(state) == frozenset()
+    replayed = environment.costs()["replayed_steps"]
+    oracle.valid_actions(first)
+    assert environment.costs()["replayed_steps"] == replayed  # what the game told is known
+    environment.default_oracle().next.clear()
+    assert oracle.valid_actions(first) == oracle.valid_actions(first) != frozenset()
+    rows = [RolloutRequest(task=environment.sample_task(seed), seed=seed) for seed in range(3)]
+    script = interaction.scripted_player(1.0)
+    assert script is not None
+    assert [interaction.outcome(walk(interaction, script, row)[1]) for row in rows] == [1.0] * 3
+    environment.close()
 
 
 def scienceworld(folder: Path) -> tuple[Any, list[str]]:

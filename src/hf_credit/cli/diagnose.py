@@ -40,7 +40,6 @@ class Diagnosed(Played):
         str,
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
-            "replays: the gain that replays could bring, estimated without replays; "
             "signal: how much signal each method has before a training, and whether it agrees with the outcome."
         ),
     ] = "buckets"
@@ -68,9 +67,6 @@ class Diagnosed(Played):
     common_random_numbers: Annotated[
         bool, typer.Option(help="Use the same random numbers for replays of different replies.")
     ] = True
-    branches: Annotated[
-        float, typer.Option(help="With --protocol replays: maximum number of live branches per start.", min=1)
-    ] = 2.0
     exact: Annotated[
         float | None,
         typer.Option(
@@ -119,7 +115,7 @@ class Diagnosed(Played):
             tasks=Tasks(**own("episodes", "first_task", "dataset", "split")),
             methods={name: methods.make(name, **parse_options(self.method_option)) for name in names},
             oracle=oracle,
-            **own("exact", "attempts", "credit_replays", "branches", "examples"),
+            **own("exact", "attempts", "credit_replays", "examples"),
         )
 
 
@@ -141,10 +137,8 @@ def diagnose(
     an oracle, and each --method. Tables, plots, numbers, example decisions and all replays are written to a folder.
 
     With `--protocol training` each method plays an update with its own collector on `--episodes` tasks, and the credit
-    of its decisions is compared with replays of them. With `--protocol replays` each task is played once; the noise of
-    each decision determines how much replays could lower the cost of signal, and which decisions to replay. With
-    `--protocol signal` each method plays and credits `--collections` updates of an unchanged policy, which tell how
-    many tokens its signal costs.
+    of its decisions is compared with replays of them. With `--protocol signal` each method plays and credits
+    `--collections` updates of an unchanged policy, which tell how many tokens its signal costs.
 
     \b
     Examples:
@@ -154,7 +148,6 @@ def diagnose(
       hf-credit diagnose runs/qwen3_4b_math --dataset math500/test --event reasoner --buckets 64 --episodes 200
       hf-credit diagnose runs/sudoku_micro --protocol training --episodes 64
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
-      hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
       hf-credit diagnose runs/sudoku_micro_base --protocol signal --method rloo --method verifiable_process
     """
     be_quiet()  # before the imports that print warnings

@@ -71,7 +71,7 @@ def metrics(
         for metric in all_metrics.METRICS:
             typer.echo(f"{metric}\n      {all_metrics.summary(metric)}")
     elif output is None:
-        typer.echo((all_metrics.find(name) / "README.md").read_text(encoding="utf-8"), nl=False)
+        typer.echo(all_metrics.card(name), nl=False)
     else:
         typer.echo(f"Wrote {all_metrics.build(name, output)}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from hf_credit import collaborations, environments, registry
 from hf_credit.boundary import types_of
 from hf_credit.options import Option, first_sentence, with_fields_of
 from hf_credit.playing import Prompts, Sampling
 from hf_credit.recipes import find, read
 from hf_credit.renamed import warn_of_old_name
-from hf_credit.safe_io import parse_json
-from hf_credit.trust import NO_CONSENT, Consent, code_in, search_here
+from hf_credit.safe_io import as_mapping, parse_json
+from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, search_here
 
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
@@ -71,6 +73,9 @@ RecipeOption = Annotated[
 ]
 
 
+_MAPPINGS = ("task_options", "method_options", "oracle_options", "role_models")  # fields of a recipe
+
+
 def recipe_words(first: str | None, named: str | None, rest: list[str]) -> list[str]:
     """Returns `--config FILE` and the fields of a command line, as `hf_credit.trainers.recipes.read_job` takes them.
 
@@ -89,8 +94,22 @@ def recipe_words(first: str | None, named: str | None, rest: list[str]) -> list[
             f"the first argument must be a recipe, got {recipe!r}; name a file, or a recipe of hf-credit recipes."
         )
     path = find(recipe)
-    read(path)  # before seconds of imports
+    _refuse_at_once(read(path), fields)
     return ["--config", str(path), *fields]
+
+
+def _refuse_at_once(recipe: Mapping[str, Any], words: list[str]) -> None:
+    """Checks of a recipe what needs no torch, whose import takes seconds: mappings, and the name of the task."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("task", *_MAPPINGS):
+        parser.add_argument(*{f"--{name}", f"--{name.replace('_', '-')}"})
+    typed = {name: value for name, value in vars(parser.parse_known_args(words)[0]).items() if value is not None}
+    values = {**recipe, **typed}
+    for name in _MAPPINGS:
+        as_mapping(name, values.get(name))
+    known = dict.fromkeys((*environments.known(), *collaborations.known()), "")
+    if (task := values.get("task")) and task not in known and not is_code(task):
+        registry.find("task", known, task)
 
 
 def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

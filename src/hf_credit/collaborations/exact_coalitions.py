@@ -6,12 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import comb, prod
-from typing import Any
 
-from hf_credit.collaborations.exact_values import Policies, reply_probabilities
-from hf_credit.collaborations.text import normalise
-from hf_credit.collaborations.voting import Voting, VotingState, vote_score
-from hf_credit.rollouts import Chat
+from hf_credit.collaborations.voting import vote_score
 
 Answers = Mapping[str, Mapping[str | None, float]]
 """For each role, the probability of each answer; `None` abstains. Omitted answers count as 0."""
@@ -68,30 +64,6 @@ def vote_values(answers: Answers, scores: Mapping[str, float], ties: str = "expe
         for part in _coalitions(roles)
     }
     return CoalitionValues(roles=roles, values=values)
-
-
-def answer_probabilities(
-    voting: Voting, chat: Chat, model: Policies, state: VotingState, **limits: Any
-) -> tuple[dict[str, dict[str | None, float]], dict[str, float]]:
-    """Returns the probability of each answer of each voter at a task, and the score of each answer.
-
-    Args:
-        chat, model, **limits: as in `hf_credit.collaborations.exact_values.reply_probabilities`.
-        state: its start.
-    """
-    requests = voting.pending(state)
-    row = state.row
-    answers: dict[str, dict[str | None, float]] = {}
-    scores: dict[str, float] = {}
-    for request, replies in zip(requests, reply_probabilities(chat, model, requests, **limits), strict=True):
-        probabilities = answers.setdefault(request.role, {})
-        for reply, probability in replies.items():
-            output = normalise(reply)
-            answer = voting.answer(output)
-            probabilities[answer] = probabilities.get(answer, 0.0) + probability
-            if answer is not None and answer not in scores:
-                scores[answer] = float(voting.scorer(row, output))
-    return answers, scores
 
 
 def _coalitions(roles: Sequence[str]) -> Iterator[frozenset[str]]:

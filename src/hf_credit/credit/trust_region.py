@@ -73,37 +73,16 @@ def projected_logprobs(
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
-    distance = divergence(old_logprobs.detach(), logprobs.detach())
-    return moved_inside(logprobs, old_logprobs, radius, distance, _Projection)
-
-
-def moved_inside(
-    logprobs: Float[Tensor, "tokens top"],
-    old_logprobs: Float[Tensor, "tokens top"],
-    radius: Float[Tensor, " tokens"] | float,
-    distance: Float[Tensor, " tokens"],
-    projection: type[torch.autograd.Function],
-) -> Float[Tensor, "tokens top"]:
-    """Projects the distributions outside their region, in double precision, and keeps the others.
-
-    Args:
-        logprobs, old_logprobs, radius: as for `projected_logprobs`.
-        distance: the divergence of each token, at most the radius inside the region.
-        projection: from new log-probabilities, old ones and radii of the tokens outside to the projected ones.
-
-    Raises:
-        ValueError: a radius is not above 0, or a log-probability is not finite.
-    """
     radii = torch.as_tensor(radius, dtype=torch.float64, device=logprobs.device).expand(len(logprobs))
     require(radii > 0, radii, "the radius must be above 0", "the paper's delta is 0.025")
     require(logprobs.isfinite(), logprobs, "logprobs must be finite", "take fewer tokens")
     require(old_logprobs.isfinite(), old_logprobs, "old_logprobs must be finite", "take fewer tokens")
-    outside = distance > radii
+    outside = divergence(old_logprobs.detach(), logprobs.detach()) > radii
     if not bool(outside.any()):
         return logprobs
     rows = outside.nonzero().squeeze(1)
     outer = logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows]
-    solved: Tensor = projection.apply(*outer)  # type: ignore[no-untyped-call]
+    solved: Tensor = _Projection.apply(*outer)  # type: ignore[no-untyped-call]
     return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
 
 

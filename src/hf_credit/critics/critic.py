@@ -24,7 +24,6 @@ from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
 from hf_credit.rollouts.method_context import CriticInput
 
-_NUMBERS = ("rate", "mean", "scale")
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
@@ -40,13 +39,7 @@ class CriticConfig(Options):
         max_grad_norm: the norm to which gradients are clipped; `None` for no clipping.
         clip: maximum change of a value in one fit, in the unit of the reward, by `clipped_value_errors`; `None` for
             the plain squared error.
-        passes: maximum number of passes of a fit over its sequences.
-        past_updates: number of earlier updates whose sequences `learn` fits again.
-        held_out: the share of the sequences of each update, the last ones, that are not trained on, in [0, 1). A fit
-            stops after the first pass that does not lower their squared error. With 0 it makes all passes.
-        whiten: whether targets are normalised by their mean and standard deviation over about the last ten fits
-            (PopArt, van Hasselt et al., 2016), so that the learning rate does not depend on the scale of the reward;
-            only for the squared loss.
+        passes: number of passes of a fit over its sequences.
         mini_batch_rows: sequences per optimizer step, over all processes; all of them if `None`.
         micro_batch_rows: sequences per forward pass on one process; it does not change results.
         gradient_checkpointing: whether a separate backbone recomputes activations in the backward pass. An adapter has
@@ -63,36 +56,12 @@ class CriticConfig(Options):
     max_grad_norm: Positive | None = filled_by_factory(1.0)
     clip: Positive | None = 0.2
     passes: Count = 1
-    past_updates: Annotated[int, Range(0)] = 0
-    held_out: Annotated[float, Range(0, below=1)] = 0.0
-    whiten: bool = False
     mini_batch_rows: Count | None = None
     micro_batch_rows: Count = filled_by_factory(8)
     gradient_checkpointing: bool = filled_by_factory(True)
     seed: int = filled_by_factory(0)
     loss: Literal["squared", "cross_entropy"] = filled_by_factory("squared")
     owner: ClassVar[str] = "a critic"
-
-
-@dataclass(frozen=True)
-class _Sequences:
-    """The training data of an update: inputs, their targets, and which of them are held out."""
-
-    inputs: Sequence[CriticInput]
-    targets: Sequence[Sequence[float]]
-    held_out: Sequence[bool]
-
-    def state(self) -> dict[str, Any]:
-        """The data for a checkpoint, with tensors for token ids."""
-        ids = [torch.tensor(one.ids, dtype=torch.int32) for one in self.inputs]
-        return {"ids": ids, "at": [one.at for one in self.inputs], "targets": self.targets, "held": self.held_out}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> _Sequences:
-        """The data from a result of `state`."""
-        pairs = zip(state["ids"], state["at"], strict=True)
-        inputs = [CriticInput(ids=tuple(ids.tolist()), at=tuple(at)) for ids, at in pairs]
-        return cls(inputs, state["targets"], state["held"])
 
 
 class Critic(Saved):
@@ -145,8 +114,6 @@ class Critic(Saved):
         self.head, self.weights = head_and_weights(self.backbone.width, 1, trained, accelerator, self.config)
         self.fits = 0
         self.rate = 0.5  # running mean of the targets, for probabilities
-        self.mean, self.scale = 0.0, 1.0  # running mean and standard deviation of the targets, for `whiten`
-        self._past: list[_Sequences] = []
 
     @torch.no_grad()
     def values(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -178,12 +145,7 @@ class Critic(Saved):
         return [tuple(own[column] for column in self._columns(one)) for own, one in zip(values, inputs, strict=True)]
 
     def fit(
-        self,
-        batch: Mapping[str, Tensor],
-        returns: Tensor,
-        mask: Tensor,
-        old_values: Tensor | None = None,
-        held_out: Tensor | None = None,
+        self, batch: Mapping[str, Tensor], returns: Tensor, mask: Tensor, old_values: Tensor | None = None
     ) -> dict[str, float]:
         """Trains the critic on targets, by `clipped_value_errors` or cross-entropy; call it on all processes at once.
 
@@ -194,13 +156,11 @@ class Critic(Saved):
             returns: the target at each completion token, in the unit of the reward, of the shape of `completion_ids`.
             mask: true (or 1) on tokens with a target, of the same shape.
             old_values: the result of `values` for the batch; computed if `None`.
-            held_out: true for sequences that only decide when to stop, of shape (sequences,); none if `None`.
 
         Returns:
             Metrics, the same on every process: the means `value_loss`, `clip_fraction` (the share of targets without a
             gradient) and `grad_norm`; the `explained_variance` of the targets by the old values, 0 for constant
-            targets; the number of `skipped_steps`, whose gradient was not finite; and, if `CriticConfig.held_out` is
-            set, the number of `passes` and the `held_out_loss` after them.
+            targets; and the number of `skipped_steps`, whose gradient was not finite.
 
         Raises:
             ValueError: the shapes differ, a target is not finite or out of range, or a prompt is empty.
@@ -218,27 +178,15 @@ class Critic(Saved):
         if not bool(tensors["returns"][tensors["mask"]].isfinite().all()):
             raise ValueError("a critic's targets must be finite, got NaN or infinity; remove them from the mask.")
         explained = self._explained_variance(**tensors)
-        self._update_statistics(tensors["returns"][tensors["mask"]])
-        if self.config.whiten and not self.fits:  # the new critic now predicts the mean, the reference of the clip
-            tensors["old_values"] = self.values(batch)
+        self._update_rate(tensors["returns"][tensors["mask"]])
 
         used = tensors["mask"].any(dim=1)
-        validation = torch.zeros_like(used) if held_out is None else held_out.to(device).bool()
-        together = {**batch, **tensors}
-        rows, held = (
-            {name: one[which] for name, one in together.items()} for which in (used & ~validation, used & validation)
-        )
+        rows = {name: one[used] for name, one in {**batch, **tensors}.items()}
         sums = torch.zeros(3, dtype=torch.float64, device=device)  # errors, clipped targets, targets
         norms: list[float] = []
-        passes, held_out_loss = 0, self._held_out_error(held)
-        for steps in self._mini_batches(len(rows["mask"])):
-            with self.backbone.reading(training=True):
-                for chosen in steps:
-                    norms.append(self._one_step({name: tensor[chosen] for name, tensor in rows.items()}, sums))
-            passes += 1
-            before, held_out_loss = held_out_loss, self._held_out_error(held)
-            if held_out_loss is not None and before is not None and held_out_loss >= before:
-                break
+        with self.backbone.reading(training=True):
+            for chosen in self._mini_batches(len(rows["mask"])):
+                norms.append(self._one_step({name: tensor[chosen] for name, tensor in rows.items()}, sums))
         self.fits += 1
         errors, clipped, targets = self.accelerator.reduce(sums, "sum").tolist()
         finite = [norm for norm in norms if math.isfinite(norm)]
@@ -248,21 +196,7 @@ class Critic(Saved):
             "clip_fraction": clipped / max(targets, 1),
             "grad_norm": sum(finite) / max(len(finite), 1),
             "skipped_steps": float(len(norms) - len(finite)),
-            **({} if held_out_loss is None else {"passes": float(passes), "held_out_loss": held_out_loss}),
         }
-
-    @torch.no_grad()
-    def _held_out_error(self, held: dict[str, Tensor]) -> float | None:
-        """The mean squared error on held-out sequences of all processes; `None` without any."""
-        if not self.config.held_out:
-            return None
-        sums = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
-        if len(held["mask"]):
-            values, mask = self.values(held), held["mask"]
-            errors = (values[mask] - held["returns"][mask]).double().square()
-            sums += torch.stack([errors.sum(), errors.new_tensor(len(errors))])
-        total, count = self.accelerator.reduce(sums, "sum").tolist()
-        return total / count if count else None
 
     def learn(
         self, inputs: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
@@ -277,39 +211,24 @@ class Critic(Saved):
         Returns:
             The metrics of `fit`.
         """
-        last = round(self.config.held_out * len(inputs))
-        own = _Sequences(inputs, [list(one) for one in targets], [False] * (len(inputs) - last) + [True] * last)
-        updates = [*self._past, own]
-        earlier = [text for one in self._past for text in one.inputs]
-        predictions = [*self(earlier), *values]
-        inputs = [*earlier, *inputs]
-        targets = [target for one in updates for target in one.targets]
-        held = torch.tensor([flag for one in updates for flag in one.held_out], dtype=torch.bool)
         batch = self._batch(inputs) if inputs else context_batch([], self.pad_token_id)
         returns = torch.zeros(batch["completion_ids"].shape)
         old, mask = torch.zeros_like(returns), torch.zeros_like(returns, dtype=torch.bool)
         for row, one in enumerate(inputs):
-            for column, target, value in zip(self._columns(one), targets[row], predictions[row], strict=True):
+            for column, target, value in zip(self._columns(one), targets[row], values[row], strict=True):
                 returns[row, column], old[row, column], mask[row, column] = target, value, True
-        metrics = self.fit(batch, returns, mask, old, held)
-        if self.config.past_updates:  # only of the new targets, which were not trained on before
-            device, first = self.accelerator.device, len(earlier)
-            metrics["explained_variance"] = self._explained_variance(
-                returns=returns[first:].to(device), mask=mask[first:].to(device), old_values=old[first:].to(device)
-            )
-        self._past = updates[-self.config.past_updates :] if self.config.past_updates else []
-        return metrics
+        return self.fit(batch, returns, mask, old)
 
-    def _mini_batches(self, rows: int) -> Iterator[list[Tensor]]:
-        """For each pass the rows of this process in each step; all processes make equally many steps."""
+    def _mini_batches(self, rows: int) -> Iterator[Tensor]:
+        """The rows of this process in each step of all passes; all processes make equally many steps."""
         device = self.accelerator.device
         counts = self.accelerator.gather(torch.tensor([rows], device=device)).tolist()
         first = sum(counts[: self.accelerator.process_index])
         generator = torch.Generator().manual_seed(self.config.seed + 1_000_003 * self.fits)
         for _ in range(self.config.passes if sum(counts) else 0):
             order = torch.randperm(sum(counts), generator=generator)
-            parts = order.split(self.config.mini_batch_rows or sum(counts))
-            yield [(part[(part >= first) & (part < first + rows)] - first).to(device) for part in parts]
+            for part in order.split(self.config.mini_batch_rows or sum(counts)):
+                yield (part[(part >= first) & (part < first + rows)] - first).to(device)
 
     def _one_step(self, rows: dict[str, Tensor], sums: Tensor) -> float:
         """Adds to the sums of this process, and returns the norm of the gradient."""
@@ -324,47 +243,29 @@ class Critic(Saved):
 
     def _predictions(self, outputs: Tensor) -> Tensor:
         if self.config.loss == "squared":
-            return self.mean + self.scale * outputs
+            return outputs
         return torch.sigmoid(outputs - balance_log_odds(self.rate))
 
     def _errors(self, outputs: Tensor, old_values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if self.config.loss == "squared":
-            errors, clipped = clipped_value_errors(self._predictions(outputs), old_values, targets, self.config.clip)
-            return errors / self.scale**2, clipped
+            return clipped_value_errors(outputs, old_values, targets, self.config.clip)
         errors = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
         return class_weights(targets, self.rate) * errors, torch.zeros_like(targets, dtype=torch.bool)
 
-    def _update_statistics(self, targets: Tensor) -> None:
-        """Updates the running mean and scale of the targets, or their rate, with weight 1/10 for this fit."""
-        squared = self.config.loss == "squared"
-        if squared and not self.config.whiten:
+    def _update_rate(self, targets: Tensor) -> None:
+        """Updates the mean of targets that are probabilities, with weight 1/10 for this fit."""
+        if self.config.loss == "squared":
             return
-        if not squared and bool(((targets < 0) | (targets > 1)).any()):
+        if bool(((targets < 0) | (targets > 1)).any()):
             raise ValueError(
                 f"targets of a critic with cross-entropy must be in [0, 1], got {targets.min().item()} to "
                 f"{targets.max().item()}; rescale them."
             )
         own = targets.double()
-        sums = torch.stack([own.sum(), own.square().sum(), own.new_tensor(len(own))])
-        total, squares, count = self.accelerator.reduce(sums, "sum").tolist()
-        if count and squared:
-            self._update_scale(total / count, squares / count)
-        elif count:
+        total, count = self.accelerator.reduce(torch.stack([own.sum(), own.new_tensor(len(own))]), "sum").tolist()
+        if count:
             share = 1.0 if self.rate == 0.5 and not self.fits else 0.1
             self.rate += share * (total / count - self.rate)
-
-    @torch.no_grad()
-    def _update_scale(self, mean: float, square: float) -> None:
-        """Moves mean and scale towards those of a fit, and changes the head so that its predictions stay the same."""
-        share = max(0.1, 1 / (self.fits + 1))
-        old_mean, old_scale = self.mean, self.scale
-        old_square = self.scale**2 + self.mean**2 if self.fits else 0.0
-        self.mean += share * (mean - self.mean)
-        variance = old_square + share * (square - old_square) - self.mean**2
-        self.scale = math.sqrt(variance) if variance > 1e-8 else 1.0
-        if self.fits:  # a new critic predicts the mean instead
-            self.head.weight.mul_(old_scale / self.scale)
-            self.head.bias.copy_((old_mean + old_scale * self.head.bias - self.mean) / self.scale)
 
     def _explained_variance(self, returns: Tensor, mask: Tensor, old_values: Tensor) -> float:
         """1 - Var(returns - values) / Var(returns) over the targets of all processes."""
@@ -377,27 +278,24 @@ class Critic(Saved):
         return 1 - residual / total if total > 0 else 0.0
 
     def state(self) -> dict[str, Any]:
-        numbers = {name: getattr(self, name) for name in ("fits", *_NUMBERS)}
-        return {**numbers, "past": [one.state() for one in self._past], **super().state()}
+        return {"fits": self.fits, "rate": self.rate, **super().state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.fits = state["fits"]
-        self._set_numbers(state)
-        self._past = [_Sequences.of(one) for one in state["past"]]
+        self.fits, self.rate = state["fits"], state["rate"]
         super().load_state(state)
 
     def save(self, folder: str | Path, name: str = "critic") -> None:
-        self.weights.save(weights_file(folder, name), **{number: getattr(self, number) for number in _NUMBERS})
+        self.weights.save(weights_file(folder, name), rate=self.rate)
 
     def load(self, folder: str | Path, name: str = "critic") -> None:
         super().load(folder, name)
         with safe_open(weights_file(folder, name), "pt") as weights:  # type: ignore[no-untyped-call]
-            self._set_numbers(weights.metadata() or {})
-
-    def _set_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Sets the statistics of targets; those that older files lack do not change."""
-        for name in _NUMBERS:
-            setattr(self, name, float(numbers.get(name, getattr(self, name))))
+            numbers = weights.metadata() or {}
+        self.rate = float(numbers.get("rate", self.rate))
+        # Of targets that the version before could normalise.
+        mean, scale = float(numbers.get("mean", 0.0)), float(numbers.get("scale", 1.0))
+        self.head.weight.data.mul_(scale)
+        self.head.bias.data.mul_(scale).add_(mean)
 
     def _sequences(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         sequences = {name: batch[name].to(self.accelerator.device) for name in _SEQUENCE_KEYS}

@@ -37,9 +37,6 @@ from hf_credit.diagnostics.interventions import PCCCFidelity as PCCCFidelity
 from hf_credit.diagnostics.interventions import intervention_validity as intervention_validity
 from hf_credit.diagnostics.interventions import overlap as overlap
 from hf_credit.diagnostics.interventions import pccc_fidelity as pccc_fidelity
-from hf_credit.diagnostics.replays import ReplayBlock as ReplayBlock
-from hf_credit.diagnostics.replays import ReplayGain as ReplayGain
-from hf_credit.diagnostics.replays import replay_gain as replay_gain
 from hf_credit.diagnostics.success import mean_pass_at_k as mean_pass_at_k
 from hf_credit.diagnostics.success import pass_at_k as pass_at_k
 from hf_credit.diagnostics.success import pass_at_k_by_instance as pass_at_k_by_instance

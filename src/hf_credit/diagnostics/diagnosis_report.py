@@ -14,7 +14,6 @@ from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
 from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.diagnostics.fidelity import FidelityStatus
-from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
 from hf_credit.diagnostics.signal import SignalDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
@@ -23,7 +22,7 @@ from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.words import plain
 
-_Found = Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis
+_Found = Diagnosis | TrainingDiagnosis | SignalDiagnosis
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 
@@ -36,15 +35,6 @@ _TRAINING_LEGEND = """\
 - Measured: decisions with a known advantage, of all with credit. Zeros: the share of credits that are 0. Variance: of
   the credits at one context, mean over contexts.
 - Intervals are 95% bootstrap intervals over task instances; they do not cover other training runs."""
-_REPLAY_LEGEND = """\
-- rho: the cost of signal (variance of the gradient times tokens) with the best branching, divided by that without
-  branches. 1: replays gain nothing. Rho, capped: the same with at most the number of live branches in parentheses.
-- Values: of the policy's critic, or the mean returns of other episodes at the same context or at the same step.
-  Explained: the share of the variance of returns that the values explain. If they explain little, noise seems to arise
-  later than it does and rho is too low: it is then only a lower bound.
-- Noise: delta^2 times the sum of |grad log pi|^2 up to this step, where a token of probability p counts 1 - p.
-- Intervals are 95% bootstrap intervals over episodes; with few episodes rho is too low.
-- A lower cost of signal does not speed up learning by the same factor."""
 _SIGNAL_LEGEND = """\
 - Tokens to SNR 1: generated tokens, with those of replays, until the signal-to-noise ratio of the gradient is 1.
 - S: squared norm of the expected gradient of a collection, without bias, so it may be negative.
@@ -103,13 +93,6 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
     )
 
 
-def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
-    """Writes `replays.md` and `replays.json`, with arguments and result as in `write_training_credit`."""
-    parts = ["# Possible gain of replays", *_shown(replay_tables(found))]
-    parts += [one.warning for one in found if one.warning]
-    return _write(folder, "replays", [*parts, _REPLAY_LEGEND, *_settings(found)], found)
-
-
 def write_signals(found: Sequence[SignalDiagnosis], folder: str | Path) -> Path:
     """Writes `signal.md` and `signal.json`, with arguments and result as in `write_training_credit`."""
     parts = ["# Signal and agreement", *_shown(signal_tables(found)), _SIGNAL_LEGEND, *_settings(found)]
@@ -138,9 +121,7 @@ def bucket_file(place: int, name: str) -> str:
     return f"buckets_{place}_{plain}.jsonl"
 
 
-def numbers(
-    found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis | SignalDiagnosis],
-) -> list[dict[str, Any]]:
+def numbers(found: Sequence[_Found]) -> list[dict[str, Any]]:
     """Returns the results as values of strict JSON, without buckets; undefined numbers are `None`."""
     return [
         plain({name: value for name, value in {**vars(one), "cost": one.cost.to_dict()}.items() if name != "buckets"})
@@ -275,37 +256,6 @@ def training_tables(found: Sequence[TrainingDiagnosis]) -> dict[str, Table]:
         for event in one.events
     ]
     return {"Credit of training": (header, rows)}
-
-
-def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, Table]:
-    """Returns the header and the rows of each table, by title: the maximum gain, and where to branch."""
-    header = ["policy", "episodes", "tokens", "values", "explained", "rho", "rho, capped (branches)"]
-    gains = [
-        [
-            one.name,
-            str(one.gain.ratio.n),
-            f"{one.cost.completion_tokens:,}",
-            one.critic,
-            _short(one.explained),
-            shown(one.gain.ratio),
-            f"{_short(one.gain.capped)} ({one.gain.most:g})",
-        ]
-        for one in found
-    ]
-    where = [
-        [
-            one.name,
-            str(block.first) if block.first == block.last else f"{block.first} to {block.last}",
-            "unlimited" if math.isinf(block.branches) else _short(block.branches),
-            *("-" if math.isnan(share) else f"{share:.0%}" for share in (block.noise, block.tokens)),
-        ]
-        for one in found
-        for block in one.gain.blocks
-    ]
-    return {
-        "Gain of replays": (header, gains),
-        "Where to branch": (["policy", "decisions", "live branches", "noise", "tokens"], where),
-    }
 
 
 def signal_tables(found: Sequence[SignalDiagnosis]) -> dict[str, Table]:

@@ -11,7 +11,6 @@ from typing import Any
 from hf_credit.diagnostics import diagnosis_report as report
 from hf_credit.diagnostics import policy
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.replay_walks import diagnose_replays
 from hf_credit.evaluation.plots import require_matplotlib
 from hf_credit.evaluation.statistics import mean_interval
 from hf_credit.methods import Method
@@ -20,7 +19,7 @@ from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.validators import one_of
 
-PROTOCOLS = ("buckets", "training", "replays", "signal")
+PROTOCOLS = ("buckets", "training", "signal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,6 @@ class Protocol:
         name: one of `PROTOCOLS`.
         plan, methods, oracle, attempts, credit_replays: as for `policy.diagnose_policy`.
         tasks, exact: as `tasks` and `exact_floor` of `policy.load_subject`.
-        branches: as `most` of `diagnose_replays`.
         examples: the number of example decisions that `write` shows in full.
 
     Raises:
@@ -47,7 +45,6 @@ class Protocol:
     exact: float | None
     attempts: int
     credit_replays: int
-    branches: float
     examples: int
 
     def __post_init__(self) -> None:
@@ -57,9 +54,6 @@ class Protocol:
             raise ValueError(
                 f"--oracle needs --protocol buckets, got {judge!r} with --protocol {self.name}; omit --oracle."
             )
-        if self.name == "replays" and (self.methods or self.exact is not None):
-            option = "--method" if self.methods else "--exact"
-            raise ValueError(f"--protocol replays needs only a policy, got {option}; omit {option}.")
         mean_interval([0.0, 1.0])  # a missing library is an error before the work
         if self.name == "buckets":
             require_matplotlib()
@@ -69,8 +63,6 @@ class Protocol:
         most, episodes = setup.build().max_replies or 1, self.tasks.episodes or 256
         if self.name == "training":
             return policy.training_replies_at_most(self.plan, most)
-        if self.name == "replays":
-            return episodes * most
         return policy.replies_at_most(episodes, most, self.plan, self.attempts)
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[Any]:
@@ -81,8 +73,6 @@ class Protocol:
         )
         if self.name == "training":
             return policy.diagnose_training(subject, starts, self.plan, self.methods)
-        if self.name == "replays":
-            return [diagnose_replays(subject, starts, most=self.branches, seed=self.plan.seed)]
         more: dict[str, Any] = {"attempts": self.attempts, "credit_replays": self.credit_replays}
         return [policy.diagnose_policy(subject, starts, self.plan, methods=self.methods, oracle=oracle, **more)]
 
@@ -91,11 +81,12 @@ class Protocol:
         writers: dict[str, tuple[Any, Any]] = {
             "buckets": (partial(report.write_diagnosis, examples=self.examples), report.tables),
             "training": (report.write_training_credit, report.training_tables),
-            "replays": (report.write_replays, report.replay_tables),
             "signal": (report.write_signals, report.signal_tables),
         }
         write, tables = writers[self.name]
-        warnings = [one.warning for one in found if self.name == "replays" and one.warning]
-        for one in found if self.name in ("buckets", "signal") else ():
-            warnings += [f"{one.name}, credit of {label}: {why}" for label, why in one.not_measured.items()]
+        warnings = [
+            f"{one.name}, credit of {label}: {why}"
+            for one in (found if self.name in ("buckets", "signal") else ())
+            for label, why in one.not_measured.items()
+        ]
         return write(found, folder), tables(found), warnings

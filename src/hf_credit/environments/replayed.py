@@ -23,10 +23,9 @@ from hf_credit.validators import whole_number
 class World(Protocol):
     """One live world: any object with these three methods. `hf_credit.content.content_of` reads its observations.
 
-    Further methods are optional. `reseed(seed)` replaces the source of all later random draws. `copy()` returns a
-    second world in the same state. `legal_actions()` lists some or all actions. `snapshot()` returns a text, empty if
-    it cannot; `restore(text)`, called on any world, continues from it and returns the last observation, or `None` if
-    it cannot.
+    Further methods are optional. `reseed(seed)` replaces the source of all later random draws. `legal_actions()` lists
+    some or all actions. `snapshot()` returns a text, empty if it cannot; `restore(text)`, called on any world,
+    continues from it and returns the last observation, or `None` if it cannot.
 
     A world that raises `ConnectionError` is lost. Its state is then restored once in another world, which takes the
     step.
@@ -203,7 +202,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             unread = unread if self.forgiving else replace(unread, status="invalid")
             return self._transition(unread, 0.0, None)
         try:
-            return self._step_in(self._leaving(state), state, plain)
+            return self._step_in(self._at(state), state, plain)
         except ConnectionError:
             self._live.count("lost")
             return self._step_in(self._restored(state), state, plain)
@@ -306,18 +305,6 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             return None
         self._live.give(session, None)
         return None
-
-    def _leaving(self, state: ReplayedState) -> Session:
-        """As `_at`, but a world that can be copied leaves a copy in `state`."""
-        session = self._at(state)
-        if not hasattr(session.world, "copy"):
-            return session
-        with self._live.held(session):
-            second = self._live.copy(session)
-        if second is None:
-            return session
-        self._live.give(session, state.past, behind=True)
-        return second
 
     def _compare(self, state: ReplayedState, turn: int, seen: str) -> None:
         if seen != state.seen[turn]:

@@ -37,10 +37,9 @@ _Kept = OrderedDict[Hashable, list[Session]]
 class Sessions:
     """A pool of live worlds. Each is held by one caller, kept under the key of its history, or free for another task.
 
-    At most `limit` are live. At the limit, a caller gets the kept session that was used longest ago, copies left
-    behind first; if callers hold them all, it waits until one is given back. Thread-safe, as long as a caller gives
-    back its session before it asks for another. If opening a world raises `FullError`, the limit falls to the number
-    of live sessions.
+    At most `limit` are live. At the limit, a caller gets the kept session that was used longest ago; if callers hold
+    them all, it waits until one is given back. Thread-safe, as long as a caller gives back its session before it asks
+    for another. If opening a world raises `FullError`, the limit falls to the number of live sessions.
 
     Args:
         limit: the most live sessions, at least 1.
@@ -49,13 +48,12 @@ class Sessions:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.costs = Counter(worlds_opened=0, world_steps=0, replayed_steps=0, restored=0, lost=0, diverged=0)
-        self._at: _Kept = OrderedDict()  # the ends of episodes; several sessions if episodes are equal so far
-        self._behind: _Kept = OrderedDict()  # copies in earlier states
+        self._at: _Kept = OrderedDict()  # several sessions at one key if episodes are equal so far
         self._free: list[Session] = []
         self._live = 0
         self._warned = False
         self._changed = threading.Condition()
-        weakref.finalize(self, _close_all, os.getpid(), self._at, self._behind, self._free)
+        weakref.finalize(self, _close_all, os.getpid(), self._at, self._free)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.limit,)  # sessions and costs stay in this process
@@ -79,7 +77,7 @@ class Sessions:
     def take(self, key: Hashable) -> Session | None:
         """Hands the session kept at `key` to the caller; `None` if there is none."""
         with self._changed:
-            return next((_popped(kept, key) for kept in (self._at, self._behind) if key in kept), None)
+            return _popped(self._at, key) if key in self._at else None
 
     def any(self, open_world: Callable[[], Any]) -> Session:
         """Hands any session to the caller, whatever its history.
@@ -93,53 +91,38 @@ class Sessions:
         deadline = time.monotonic() + _PATIENCE
         while True:
             with self._changed:
-                while not (self._free or self._live < self.limit or self._behind or self._at):
+                while not (self._free or self._live < self.limit or self._at):
                     self._changed.wait()
                 if self._free:
                     return self._free.pop()
                 if self._live >= self.limit:
-                    return _popped(self._behind or self._at)
+                    return _popped(self._at)
                 self._live += 1
             try:
-                session = self._made(open_world)
-            except FullError:
-                if self._lower() or time.monotonic() < deadline:
+                session = Session(open_world())
+            except BaseException as error:
+                with self._changed:
+                    self._live -= 1
+                    self._changed.notify()
+                if isinstance(error, FullError) and (self._lower() or time.monotonic() < deadline):
                     continue
                 raise
             self.count("worlds_opened")
             return session
 
-    def copy(self, session: Session) -> Session | None:
-        """A copy of the caller's session; `None` if that would evict a session at the end of an episode."""
-        with self._changed:
-            evicted = None
-            if self._live < self.limit:
-                self._live += 1
-            elif self._free:
-                evicted = self._free.pop()
-            elif self._behind:
-                evicted = _popped(self._behind)
-            else:
-                return None
-        if evicted is not None:
-            _close(evicted)
-        return self._made(session.world.copy)
-
-    def give(self, session: Session, key: Hashable | None, behind: bool = False) -> None:
+    def give(self, session: Session, key: Hashable | None) -> None:
         """Takes a session back from the caller.
 
         Args:
             key: its history; `None` if no episode can continue there.
-            behind: whether a copy of it continues the episode.
         """
         session.fresh = False
         with self._changed:
-            kept = self._behind if behind else self._at
-            if key is None or (behind and key in kept):
+            if key is None:
                 self._free.append(session)
             else:
-                kept.setdefault(key, []).append(session)
-                kept.move_to_end(key)
+                self._at.setdefault(key, []).append(session)
+                self._at.move_to_end(key)
             self._changed.notify()
 
     @contextmanager
@@ -161,9 +144,9 @@ class Sessions:
     def close(self) -> None:
         """Closes every session that no caller holds."""
         with self._changed:
-            unheld = _all(self._at, self._behind, self._free)
-            for kept in (self._at, self._behind, self._free):
-                kept.clear()
+            unheld = _all(self._at, self._free)
+            self._at.clear()
+            self._free.clear()
             self._live -= len(unheld)
             self._changed.notify_all()
         for session in unheld:
@@ -180,16 +163,6 @@ class Sessions:
         time.sleep(0.1)  # a server notices a little later that a session was closed or lost
         return False
 
-    def _made(self, make: Callable[[], Any]) -> Session:
-        """Makes a session, which `_live` counts already."""
-        try:
-            return Session(make())
-        except BaseException:
-            with self._changed:
-                self._live -= 1
-                self._changed.notify()
-            raise
-
 
 def _close(session: Session) -> None:
     with suppress(Exception):  # the world may be broken, which its caller knows
@@ -205,12 +178,12 @@ def _popped(kept: _Kept, key: Hashable | None = None) -> Session:
     return session
 
 
-def _all(at: _Kept, behind: _Kept, free: list[Session]) -> list[Session]:
-    return [*free, *(session for kept in (at, behind) for sessions in kept.values() for session in sessions)]
+def _all(at: _Kept, free: list[Session]) -> list[Session]:
+    return [*free, *(session for sessions in at.values() for session in sessions)]
 
 
-def _close_all(process: int, at: _Kept, behind: _Kept, free: list[Session]) -> None:
+def _close_all(process: int, at: _Kept, free: list[Session]) -> None:
     """Closes the sessions of a collected cache, in the process that opened them."""
     if process == os.getpid():
-        for session in _all(at, behind, free):
+        for session in _all(at, free):
             _close(session)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ _ORDERS = frozenset(
     )
 )
 _MOVE = re.compile(r"[a-z0-9 ,'-]{1,200}")
+_KEPT = 2**16  # states whose next command is kept
+_FACTS = ("admissible_commands", "policy_commands", "objective", "description", "score", "max_score", "won", "lost")
 
 
 def make_games(folder: str | Path, count: int, rooms: int = 2, things: int = 3, quest: int = 2, seed: int = 0) -> None:
@@ -52,7 +55,7 @@ class TextWorld(ReplayedEnvironment):
 
     Outcome: the points scored, as a share of the maximum. With five games or more, held-out tasks draw every fifth
     game, and training tasks the others. States are restored by playing their actions again, as TextWorld takes longer
-    to copy a game than to play about twenty steps.
+    to copy a game than to play about twenty steps. Its oracle is TextWorld's own solver.
 
     Args:
         games: a folder with `.z8` files and their `.json` files, as `tw-make` and `make_games` write them.
@@ -75,6 +78,7 @@ class TextWorld(ReplayedEnvironment):
         super().__init__(sessions, turns)
         _textworld()
         self.games = str(games)
+        self._solver = TextWorldSolver(self)
         self.slow_steps = 1  # TextWorld computes, and is not thread-safe
         self._names = tuple(
             sorted(path.name for path in Path(games).glob("*.z8") if path.with_suffix(".json").exists())
@@ -96,7 +100,10 @@ class TextWorld(ReplayedEnvironment):
         return super().initial_state(task, seed)
 
     def open_world(self) -> TextWorldGame:
-        return TextWorldGame(Path(self.games))
+        return TextWorldGame(Path(self.games), self._solver)
+
+    def default_oracle(self) -> TextWorldSolver:
+        return self._solver
 
     def read_action(self, reply: str) -> str:
         return plain_action(super().read_action(reply))
@@ -105,11 +112,43 @@ class TextWorld(ReplayedEnvironment):
         return _MOVE.fullmatch(action) is not None and _ORDERS.isdisjoint(re.findall("[a-z]+", action))
 
 
+class TextWorldSolver:
+    """Accepts the next command of the quest, as TextWorld gives it after every command, and no other.
+
+    Where several orders win, it accepts one of them; where none can win any more, nothing. What games told is kept,
+    so that a move is judged without playing it again.
+    """
+
+    name = "textworld_solver"
+    environment_type = TextWorld
+
+    def __init__(self, world: TextWorld) -> None:
+        self.world = world
+        self.next: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
+
+    def valid_actions(self, state: ReplayedState) -> frozenset[str]:
+        place = json.loads(state.task)["game"], state.actions
+        if state.status != "active":
+            return frozenset()
+        if place not in self.next:
+            self.world.legal_actions(state)  # which plays the state again
+        return self.next[place]
+
+    def score(self, state: ReplayedState, action: str) -> float:
+        return float(plain_action(action) in self.valid_actions(state))
+
+    def keep(self, place: tuple[str, tuple[str, ...]], commands: Sequence[str] | None) -> None:
+        if len(self.next) >= _KEPT:
+            self.next.clear()
+        self.next[place] = frozenset(map(plain_action, (commands or ())[:1]))
+
+
 class TextWorldGame:
     """One live game of a folder of story files."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, solver: TextWorldSolver) -> None:
+        self.folder, self.solver = folder, solver
+        self.actions: tuple[str, ...] = ()
         self.game: Any = None
         self.name = ""
         self.state: Any = None
@@ -117,22 +156,25 @@ class TextWorldGame:
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         if self.name != task["game"]:
             self.close()
-            names = ("admissible_commands", "objective", "description", "score", "max_score", "won", "lost")
-            wanted = _textworld().EnvInfos(**dict.fromkeys(names, True))
+            wanted = _textworld().EnvInfos(**dict.fromkeys(_FACTS, True))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Jericho warns that it has no scores; TextWorld has them
                 self.game = _textworld().start(str(self.folder / task["game"]), wanted)
             self.name = task["game"]
-        self.state = self.game.reset()
+        self.state, self.actions = self.game.reset(), ()
+        self.solver.keep((self.name, self.actions), self.state.policy_commands)
         return f"{_prose(self.state.objective)}\n\n{_prose(self.state.description)}"
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         before = self.state.score or 0
         self.state, score, done = self.game.step(action)
+        self.actions += (action,)
+        self.solver.keep((self.name, self.actions), self.state.policy_commands)
         reward = ((score or 0) - before) / max(self.state.max_score or 1, 1)
         return _prose(self.state.feedback), reward, bool(done), {"success": bool(self.state.won)}
 
     def legal_actions(self) -> list[str]:
+        self.solver.keep((self.name, self.actions), self.state.policy_commands)
         return sorted(set(map(plain_action, self.state.admissible_commands)))
 
     def close(self) -> None:

@@ -7,20 +7,14 @@ advantages, interventions and rates.
 from __future__ import annotations
 
 import functools
-import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from transformers import PreTrainedModel
 
 from hf_credit.collaborations.exact_values import Expectations, Vector
 from hf_credit.environments import Environment, State
 from hf_credit.oracles.auditing import Auditor, EnumerableInterventions
-from hf_credit.playing import divides_logits
-from hf_credit.policies.generation import reply_logprobs
-from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentState
 
 S = TypeVar("S", bound=State)
 Probabilities = Mapping[str, float]
@@ -166,55 +160,3 @@ def audited_play(
     own: dict[str, Callable[[Any], float]] = {"verified": auditor.success, "outcome": environment.outcome}
     costs = functools.cache(lambda state, action: auditor.audit(state, action).costs)
     return ExactPlay(environment, policy, {**own, **worth}, costs, auditor.costs)
-
-
-def model_policy(
-    interaction: EnvironmentInteraction, chat: Chat, model: PreTrainedModel, temperature: float = 1.0
-) -> Policy[Any]:
-    """Returns the policy of a model: the probability of each legal action as the whole reply, by teacher forcing.
-
-    Other texts of an action are not enumerated; they are the error of exact values. The sampler must draw from the
-    whole vocabulary, and its length limit must allow every legal action. Probabilities are cached: build a new policy
-    if the model has changed.
-
-    Args:
-        interaction: with `history="current"`, so that each state has one context.
-        model: is used in evaluation mode and then reset to its mode.
-        temperature: of the sampling, above 0.
-
-    Raises:
-        ValueError: contexts contain earlier turns, or the temperature is not above 0.
-    """
-    if interaction.history != "current":
-        raise ValueError(
-            f"exact values need history='current', where the state determines the context, got "
-            f"history={interaction.history!r}; set it."
-        )
-    divides_logits(temperature)
-    environment = interaction.environment
-    encode = functools.cache(lambda action, context: chat.reply_ids(environment.write_action(action), context))
-    known: dict[Any, dict[str, float]] = defaultdict(dict)  # by context and legal actions
-
-    def policy(states: Sequence[Any]) -> list[Probabilities]:
-        # `with_world` replaces the content of the message.
-        turns = [EnvironmentState(world=state, transcript=(("user", ""),)) for state in states]
-        requests = [interaction.pending(interaction.with_world(turn, turn.world))[0] for turn in turns]
-        contexts: list[Any] = chat.contexts([(request, None) for request in requests])
-        if failed := [one for one in contexts if isinstance(one, Exception)]:
-            raise failed[0]
-        legal = [environment.legal_actions(state) for state in states]
-        found = [known[key] for key in zip(contexts, legal, strict=True)]
-        missing = {
-            (context, action): shares
-            for context, actions, shares in zip(contexts, legal, found, strict=True)
-            for action in actions
-            if action not in shares
-        }
-        begun = [context if chat.opened(context) else () for context, _ in missing]
-        asked = [(context, encode(action, own)) for (context, action), own in zip(missing, begun, strict=True)]
-        logprobs = reply_logprobs(model, asked, temperature)
-        for ((_, action), shares), own in zip(missing.items(), logprobs, strict=True):
-            shares[action] = math.exp(sum(own))
-        return list(found)
-
-    return policy

@@ -15,6 +15,7 @@ from hf_credit.hub.retries import retried
 from hf_credit.loading import ADAPTER_CONFIG
 from hf_credit.model_cards import hub_id
 from hf_credit.safe_io import read_json
+from hf_credit.tasks import TASK_FILE
 
 Files = Mapping[str, Path | bytes]
 _NAME = "base_model_name_or_path"
@@ -43,8 +44,8 @@ class Bases:
         there = retried(lambda: stranger.revision_exists(repo, revision or "main"), f"looking for {repo}")
         return (repo, revision) if there else None
 
-    def require(self, named: object, revision: str | None = None) -> tuple[str, str | None]:
-        """Returns the same of the base model of an adapter.
+    def require(self, named: object, revision: str | None = None, critic: bool = False) -> tuple[str, str | None]:
+        """Returns the same of the base model of an adapter, or of the backbone of a critic.
 
         Raises:
             ValueError: others cannot load it.
@@ -53,10 +54,16 @@ class Bases:
             return base
         local = named and hub_id(named) is None
         why = "a folder of this machine" if local else f"not at {self.api and self.api.endpoint} for whoever loads it"
+        source = f"hf-credit publish checkpoint {named if local else 'FOLDER'} OWNER/NAME"
+        if critic:
+            raise ValueError(
+                f"a critic must name a backbone that others can load, got {named!r}, which is {why}; publish it "
+                f"({source}), and name it there as critic_model of the training, and in {TASK_FILE} of its policy."
+            )
         raise ValueError(
             f"an adapter must name a base model that others can load, got {named!r}, which is {why}; publish the base "
-            f"(hf-credit publish checkpoint {named if local else 'FOLDER'} OWNER/NAME) and name it there, by --base "
-            "OWNER/NAME or as the model of a run that pushes, or merge the adapter into it (peft: merge_and_unload)."
+            f"({source}) and name it there, by --base OWNER/NAME or as the model of a run that pushes, or merge the "
+            "adapter into it (peft: merge_and_unload)."
         )
 
     def of(self, files: Files, settings: Mapping[str, Any]) -> str | None:
@@ -83,6 +90,18 @@ class Bases:
             about[_NAME], about["revision"] = base
             found[path] = (json.dumps(about, indent=2, sort_keys=True) + "\n").encode()
         return found
+
+    def task(self, files: Files) -> dict[str, bytes]:
+        """Returns the description of the task, if it is among files and names the backbone of a critic.
+
+        Raises:
+            ValueError: others cannot load the backbone.
+        """
+        about = _read(files[TASK_FILE]) if TASK_FILE in files else {}
+        if about.get("critic_model") is None:
+            return {}
+        about["critic_model"] = self.require(about["critic_model"], critic=True)[0]
+        return {TASK_FILE: (json.dumps(about, indent=2, sort_keys=True) + "\n").encode()}
 
     def _pinned(self, folder: Path, repo: str, revision: str | None) -> tuple[str, str | None]:
         """Returns a base model with its commit; refuses one with other weights than the folder, if that is here."""

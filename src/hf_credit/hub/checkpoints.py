@@ -7,7 +7,7 @@ import filecmp
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -71,7 +71,7 @@ def publish_checkpoint(
 
     Raises:
         ValueError: the checkpoint is incomplete, holds no model in safetensors, has a sharded trainer's state, or has
-            adapters whose base model others cannot load; and as for `publish`.
+            adapters or a critic whose base model others cannot load; and as for `publish`.
     """
     api = connect(where.get("endpoint"), where.get("token"))
     bases = Bases(None if where.get("dry_run") else api, bool(where.get("private")), base)
@@ -83,9 +83,13 @@ def publish_checkpoint(
         return publish(files, repo, repo_type="model", message=message, replaces=replaces, **where)
 
 
-def require_base(adapter: Any, token: str | None, private: bool | None) -> None:
-    """Refuses, before a training, an adapter that cannot be published for its base model: see `Bases.require`."""
-    Bases(connect(None, token), bool(private)).require(adapter.base_model_name_or_path, adapter.revision)
+def require_bases(adapters: Iterable[Any], critic: str | None, token: str | None, private: bool | None) -> None:
+    """Refuses, before a training, adapters and a critic whose bases others could not load: see `Bases.require`."""
+    bases = Bases(connect(None, token), bool(private))
+    for adapter in adapters:
+        bases.require(adapter.base_model_name_or_path, adapter.revision)
+    if critic is not None:
+        bases.require(critic, critic=True)
 
 
 def collect(
@@ -129,7 +133,7 @@ def collect(
         if (run_folder / name).is_file():
             files.setdefault(name, run_folder / name)
     bases = bases or Bases()
-    files |= bases.adapters(files)
+    files |= bases.adapters(files) | bases.task(files)
     if resumable:
         files |= _state(checkpoint, pickled, work)
     if whole:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import ast
+import sys
 from pathlib import Path
 
 from hf_credit.files import copy, filled, write
@@ -16,12 +17,29 @@ FILES = ("README.md", "requirements.txt")
 PAGE = _SPACES / "app.py"
 """The page that runs a metric, shared by all metrics."""
 
-METRICS = {path.parent.name: path.parent for path in sorted(_SPACES.glob("*/README.md"))}
-"""The folders with the sources of the library's metrics, by name."""
+METRICS = {path.stem: path for path in sorted(_SPACES.glob("*.md"))}
+"""The texts of the cards of the library's metrics, by name."""
+
+_HEAD = """\
+---
+title: {title}
+emoji: {emoji}
+colorFrom: blue
+colorTo: green
+sdk: gradio
+app_file: app.py
+pinned: false
+license: apache-2.0
+tags:
+- evaluate
+- metric
+description: {description}
+---
+"""
 
 
 def find(name: str) -> Path:
-    """Returns the folder of a metric's sources, without the files that `build` adds.
+    """Returns the text of a metric's card, to which `build` adds what the cards of all metrics have.
 
     Raises:
         ValueError: there is no such metric.
@@ -47,13 +65,15 @@ def build(name: str, folder: str | Path) -> Path:
     Raises:
         ValueError: there is no such metric, or its folder exists.
     """
-    source, made = find(name), Path(folder) / name
+    text, made = card(name), Path(folder) / name
     if made.exists():
         raise ValueError(f"a metric is built in a new folder, got {str(made)!r}; remove it or name another place.")
+    code = module(name)
     with filled(made) as new:
-        for file in (*(source / one for one in FILES), PAGE):
-            copy(file, new / file.name)
-        write(new / f"{name}.py", module(name))
+        write(new / "README.md", text)
+        write(new / "requirements.txt", "".join(f"{one}\n" for one in _requirements(code)))
+        write(new / f"{name}.py", code)
+        copy(PAGE, new / PAGE.name)
     return made
 
 
@@ -63,10 +83,10 @@ def module(name: str) -> str:
     Raises:
         ValueError: there is no such metric.
     """
-    card = (find(name) / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2].replace("\\", "\\\\")
+    text = card(name).split("---\n", 2)[2].replace("\\", "\\\\")
     kind = "".join(word.capitalize() for word in name.split("_"))
     code = standalone({f"{kind}Metric": "hf_credit.metrics.measures"})
-    code = code.replace('CARD = ""', f'CARD = """{card}"""', 1)
+    code = code.replace('CARD = ""', f'CARD = """{text}"""', 1)
     return (
         f'"""The metric {name} with the definitions of hf-credit that it needs, so that it runs without."""\n\n{code}'
     )
@@ -74,4 +94,32 @@ def module(name: str) -> str:
 
 def summary(name: str) -> str:
     """Returns the description in a metric's card, one sentence."""
-    return re.findall(r"^description: (.+)$", (find(name) / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    return _facts(name)["description"]
+
+
+def _facts(name: str) -> dict[str, str]:
+    """The lines at the head of a card's text."""
+    head, _, _ = find(name).read_text(encoding="utf-8").partition("\n\n")
+    return {fact: value for fact, _, value in (line.partition(": ") for line in head.splitlines())}
+
+
+def card(name: str) -> str:
+    """Returns a metric's card, with its metadata and the citation of its paper.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
+    _, _, text = find(name).read_text(encoding="utf-8").partition("\n\n")
+    papers = (_SPACES / "papers.bib").read_text(encoding="utf-8").split("\n\n")
+    facts = _facts(name)
+    paper = next(one for one in papers if one.startswith(f"@misc{{{facts['paper']},"))
+    return f"{_HEAD.format(**facts)}\n{text}\n## Citation\n\n```bibtex\n{paper.strip()}\n```\n"
+
+
+def _requirements(code: str) -> list[str]:
+    """What a metric's module and its page need besides Python."""
+    body = ast.parse(code).body
+    names = {one.names[0].name for one in body if isinstance(one, ast.Import)}
+    names |= {str(one.module) for one in body if isinstance(one, ast.ImportFrom)}
+    others = {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"datasets", "evaluate"}
+    return ["evaluate>=0.4.6", "gradio>=6", *sorted(others)]  # evaluate brings datasets

@@ -172,8 +172,8 @@ class WarnOfIdleCritics(TrainerCallback):
         if state.is_world_process_zero and critic not in self._warned:
             logger.warning(
                 "the critic %r explained at most %g of its targets' variance in the last %d updates, the last time "
-                "%.3f, so it is no better than a constant; raise critic_learning_rate or critic_passes, set "
-                "critic_past_updates and critic_held_out, or take a method without a critic.",
+                "%.3f, so it is no better than a constant; raise critic_learning_rate or critic_passes, or "
+                "take a method without a critic.",
                 critic,
                 _EXPLAINED,
                 state.global_step - self._last[critic],

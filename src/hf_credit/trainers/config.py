@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -20,7 +19,7 @@ from hf_credit.options import Option, arguments_in, first_sentence, part_of, wit
 from hf_credit.playing import Prompts, Sampling, divides_logits
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_json
+from hf_credit.safe_io import as_mapping
 from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, one_of, whole_number
@@ -363,23 +362,3 @@ class CreditConfig(RunSettings, GRPOConfig):
                 f"a generation must have an even number of task rows, got {episodes}; change instances_per_update, "
                 "per_device_train_batch_size or steps_per_generation."
             )
-
-
-def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
-    """Reads a setting that is a mapping or, as on a command line, the JSON of one.
-
-    Args:
-        name: of the setting.
-        value: its value; `None` for an empty mapping.
-        example: JSON that the error shows.
-
-    Raises:
-        ValueError: the value is neither.
-    """
-    try:
-        read = parse_json(value) if isinstance(value, str) else {} if value is None else value
-    except ValueError:
-        read = value
-    if not isinstance(read, Mapping):
-        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{example}'.")
-    return dict(read)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hf_credit.methods.cvt import PAPER
-from hf_credit.trainers.config import CreditConfig, as_mapping
+from hf_credit.safe_io import as_mapping
+from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.preset import Preset, PresetTrainer
 
 

@@ -17,8 +17,9 @@ from hf_credit.methods import Method
 from hf_credit.options import MAPPING, NUMBER_OR_WORD, arguments_in, options_of
 from hf_credit.registry import did_you_mean
 from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import as_mapping
 from hf_credit.trainers import arguments
-from hf_credit.trainers.config import RunSettings, as_mapping, default_of, documented_field
+from hf_credit.trainers.config import RunSettings, default_of, documented_field
 from hf_credit.trainers.credit import CreditTrainer
 
 _HELP = "options of the method, a mapping. They are fields of their own, too."

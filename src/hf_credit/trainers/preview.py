@@ -198,15 +198,17 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
         fields = {**_smaller(full, tasks), "output_dir": str(folder), "max_steps": collections}
         job = read_job(arguments, fields)
         look, rows, plain = _Look(), load_rows(job), replace(job, args=copy.deepcopy(job.args))
+        loaded: list[Any] = []
 
         def own() -> Any:
             trainer = build_trainer(job, rows)
+            loaded.append(trainer.model)
             trainer.add_callback(look)
             return trainer
 
         makers = {str(job.task.method): own}
         if collections > 2:
-            makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME)))
+            makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME), *loaded))
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         found = measure(str(job.model.model_name_or_path), makers, can_tell)

@@ -81,7 +81,7 @@ class Projection(Component):
             self.tops[name] = torch.cat([part if part.ndim == 1 else part[:, :width] for part in parts])[order]
 
     def log_probs(self, scores: Scores, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The log-probabilities of a part's tokens under the projected policy, and the sum of further loss terms."""
+        """The log-probabilities of a part's tokens under the projected policy, and the sum of the penalties."""
         assert scores.states is not None
         mask, old = part["tool_mask"].bool(), self._tops_of(part)
         result = project_tokens(
@@ -94,12 +94,13 @@ class Projection(Component):
             part["marks"][mask].bool(),
         )
         penalised = torch.where(result.penalised, result.divergence, 0).sum()
-        further = self.region.penalty * penalised + self.region.regression * result.regression.sum()
         flags = {"projected": result.projected, "outside_top": result.outside, "penalised": result.penalised}
         for name, values in flags.items():
             self.trainer.loss_metrics["train"].add(f"trust_region/{name}", values)
         dtype = scores.logprobs.dtype
-        return scores.logprobs.masked_scatter(mask, result.logprobs.to(dtype)), further.to(dtype)
+        return scores.logprobs.masked_scatter(mask, result.logprobs.to(dtype)), (self.region.penalty * penalised).to(
+            dtype
+        )
 
     @torch.no_grad()
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -22,10 +22,11 @@ from hf_credit.options import Option, options_of, part_of
 from hf_credit.playing import Prompts
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
-from hf_credit.renamed import TASK_KEYS, old_names, warn_of_old_name, with_new_keys
+from hf_credit.renamed import REMOVED, TASK_KEYS, old_names, warn_of_old_name, with_new_keys
 from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import as_mapping
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.trainers.config import PromptSettings, as_mapping, default_of, documented
+from hf_credit.trainers.config import PromptSettings, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
 
@@ -408,6 +409,8 @@ def _remedy(unknown: Sequence[str], parts: Any) -> str:
     synchronous = {one.name for one in dataclasses.fields(imported(_ANY.config))}
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     flags = [_field(word) for word in unknown if word.startswith("--")]
+    if gone := [f"{flag} is no setting any more: {REMOVED[flag]}" for flag in flags if flag in REMOVED]:
+        return f"{'; '.join(gone)}."
     if elsewhere := [flag for flag in flags if flag in synchronous - set(names)]:
         return f"{', '.join(elsewhere)} need training synchronous; leave them out, or set training to synchronous."
     return " ".join(filter(None, (did_you_mean(flag, names) for flag in flags))) or "correct or remove it."

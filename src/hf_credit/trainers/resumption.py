@@ -250,7 +250,7 @@ class ResumableTrainer(Trainer):
         """Completes the name of the repository, which the first publication creates.
 
         Raises:
-            ValueError: others could not load the base model of an adapter.
+            ValueError: others could not load the base model of an adapter, or the backbone of a critic.
         """
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
@@ -258,8 +258,9 @@ class ResumableTrainer(Trainer):
             owner = "" if "/" in name else f"{checkpoint_store().account(token)}/"
             self.hub_model_id = owner + name
             self.push_in_progress = None
-            for one in getattr(self.model, "peft_config", {}).values():
-                checkpoint_store().require_base(one, token, self.args.hub_private_repo if private is None else private)
+            adapters = getattr(self.model, "peft_config", {}).values()
+            private = self.args.hub_private_repo if private is None else private
+            checkpoint_store().require_bases(adapters, getattr(self.args, "critic_model", None), token, private)
 
     def push_to_hub(
         self,

@@ -73,7 +73,7 @@ class Projected:
         """Returns the projection of the gradients of parameters, of shape (n,), on the CPU; 0 where there is none."""
         found, begin = torch.zeros(self.width, dtype=torch.float64), 0
         for number, parameter in enumerate(parameters):
-            if parameter.grad is not None and parameter.grad.any():
+            if parameter.grad is not None:
                 for place, piece in enumerate(parameter.grad.detach().flatten().split(_CHUNK)):
                     signs = torch.Generator(piece.device).manual_seed(derive(self.seed, number, place) % 2**63)
                     found += self._folded(piece, signs, (begin + place * _CHUNK) % self.width)
@@ -185,6 +185,8 @@ def measure(
     for label, make in makers.items():
         found[label] = Collections(make(), projected, kept, enough)
         found[label].run()
+        if not found[label].whole:
+            break
     gradients = {label: torch.stack(one.gradients).numpy() for label, one in found.items() if len(one.gradients) > 2}
     signals = {label: signal(own, found[label].played) for label, own in gradients.items()}
     cosines = {}

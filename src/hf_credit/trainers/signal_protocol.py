@@ -29,6 +29,7 @@ from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, measure
 
 AGREEMENT = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # at most
+ALL_EQUAL = "no two episodes that were compared had different outcomes, so their replays were not played"
 TASKS = 16  # of a collection of single episodes; a method with several of each task has a quarter, at least 2
 
 
@@ -74,16 +75,23 @@ class SignalProtocol(Protocol):
         trained = {} if self.methods or subject.trained is None else {subject.trained.name: subject.trained}
         asked = {OUTCOME: methods.make(OUTCOME), **trained, **self.methods}
         about = {"collections": self.collections, "methods": {label: one.spec() for label, one in asked.items()}}
-        found: dict[str, Any] = {"seed": self.plan.seed, "about": {**subject.about, **about}}
-        if Replayable(subject.engine.interaction).replayable:
-            found |= self._agreement(subject, starts, asked)
-        name, rows = subject.name, [one.task if one.seed is None else {**one.task, "seed": one.seed} for one in starts]
+        about, name, replayable = {**subject.about, **about}, subject.name, Replayable(setup.build()).replayable
+        rows = [one.task if one.seed is None else {**one.task, "seed": one.seed} for one in starts]
         del subject  # one model at a time
         gc.collect()
         with OwnFolder(prefix="hf-credit-signal-") as folder:
-            make = partial(self._built, model, setup, rows, folder, loading)
+            make = partial(self._built, model, setup, rows, folder, loading, [])
             makers = {label: partial(make, method) for label, method in asked.items()}
-            return [measure(name, makers, **found)]
+            found = measure(name, makers, seed=self.plan.seed, about=about)
+        if not replayable:
+            return [found]
+        if all(one.equal == 1 for one in found.signals.values()):
+            return [replace(found, not_measured=dict.fromkeys(asked, ALL_EQUAL))]
+        del make, makers
+        gc.collect()
+        subject, _ = policy.load_subject(model, setup, self.plan, tasks=tasks, **loading)
+        agreement = self._agreement(subject, starts, asked)
+        return [replace(found, **{**agreement, "cost": found.cost + agreement["cost"]})]
 
     def _agreement(
         self, subject: policy.Subject, starts: Sequence[Any], asked: Mapping[str, Method]
@@ -106,6 +114,7 @@ class SignalProtocol(Protocol):
         rows: Sequence[Mapping[str, Any]],
         folder: Path,
         loading: Mapping[str, Any],
+        loaded: list[Any],
         method: Method,
     ) -> CreditTrainer:
         judged = method.collector
@@ -120,7 +129,7 @@ class SignalProtocol(Protocol):
             output_dir=str(folder),
             max_steps=self.collections,
             per_device_train_batch_size=size,
-            rows_per_forward=4,
+            rows_per_forward=None if cpu else 4,
             steps_per_generation=1,
             shuffle_dataset=False,
             seed=self.plan.seed,
@@ -141,4 +150,6 @@ class SignalProtocol(Protocol):
             "samplers": load_role_models(untrained, interaction, tokenizer, most, str(args.device), trusted),
         }
         train = Dataset.from_list([dict(row) for row in chosen])
-        return CreditTrainer(model, interaction, args, train, method=method, **settings)
+        trainer = CreditTrainer(loaded[0] if loaded else model, interaction, args, train, method=method, **settings)
+        loaded[:] = [trainer.model]  # which the next method's trainer takes as it is
+        return trainer

@@ -66,12 +66,13 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.end()
 
 
-def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None = None) -> Any:
+def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None = None, loaded: Any = None) -> Any:
     """The trainer of a job. The task, its rows and the method are checked before a model is loaded.
 
     Args:
         rows: the rows from `load_rows`, which is called if `None`.
         method: in place of the job's, with its settings.
+        loaded: the model of another trainer of the job, with its adapters, instead of loading it again.
 
     Raises:
         ValueError: a setting is invalid.
@@ -82,7 +83,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
     require_model(str(model.model_name_or_path), model.model_revision)
     refuse_adapters(str(model.model_name_or_path))
     rows = rows or load_rows(job)
-    if args.process_index == 0:
+    if args.process_index == 0 and loaded is None:
         _warn_of_other_prompts(spec, str(model.model_name_or_path))
         _warn_of_other_settings(task)
     trainer_class = trainer_of(task.method if method is None else method.name, task.training)
@@ -94,17 +95,18 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
         credited["method"] = method
     if method is None and task.preset is not None and task.preset.oracle:
         credited["oracle"] = Oracled(interaction).check_oracle(resolve(task.described_oracle()))
-    args.model_init_kwargs = {
-        "revision": model.model_revision,
-        "trust_remote_code": args.trust_remote_code,
-        "dtype": model.dtype,
-        **(args.model_init_kwargs or {}),
-    }
+    if loaded is None:
+        args.model_init_kwargs = {
+            "revision": model.model_revision,
+            "trust_remote_code": args.trust_remote_code,
+            "dtype": model.dtype,
+            **(args.model_init_kwargs or {}),
+        }
     tokenizer = tokenizer_of(model.model_name_or_path, args)
     if task.asynchronous:
         if model.load_in_4bit or model.load_in_8bit:
             raise ValueError("a quantised model needs the training synchronous, got asynchronous; leave one out.")
-    else:
+    elif loaded is None:
         args.model_init_kwargs.setdefault("attn_implementation", model.attn_implementation)
         credited["quantization_config"] = get_quantization_config(model)
     if task.role_models:
@@ -117,13 +119,13 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
             args.trust_remote_code,
         )
     trainer: Any = imported(trainer_class)(
-        model.model_name_or_path,
+        model.model_name_or_path if loaded is None else loaded,
         interaction,
         args,
         train_dataset=rows.train,
         eval_dataset=rows.held_out,
         processing_class=tokenizer,
-        peft_config=get_peft_config(model),
+        peft_config=get_peft_config(model) if loaded is None else None,
         **credited,
     )
     return trainer

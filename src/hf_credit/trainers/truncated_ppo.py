@@ -9,7 +9,8 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
 from hf_credit.methods.t3 import hypotheses_left
-from hf_credit.trainers.config import CreditConfig, as_mapping
+from hf_credit.safe_io import as_mapping
+from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.preset import Preset, PresetTrainer
 from hf_credit.validators import one_of
 

@@ -7,7 +7,7 @@ they are computed from the hidden states, in chunks of tokens, and recomputed in
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +15,14 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
+from hf_credit.credit import projected_logprobs, top_tokens
 from hf_credit.environments.actions import acting
 from hf_credit.options import filled_by_factory
 from hf_credit.rollouts import Decision
-from hf_credit.validators import finite_number, one_of, whole_number
+from hf_credit.validators import finite_number, whole_number
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
 """The names of the old policy's next-token distributions, as `old_tops` returns them."""
-
-PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "least_squares": projected_logprobs,
-    "interpolation": interpolated_logprobs,
-}
-"""Projections of a distribution into its region: CVT-RL, eq. 8, and TROLL's layer."""
 
 _LOGITS_AT_ONCE = 2**26  # 256 MiB of float32
 
@@ -45,12 +39,9 @@ class TrustRegion:
         coverage: the probability under the old policy that the M tokens must cover, in (0, 1]. If `wide` tokens cover
             less, the position is not projected, but penalised by its divergence.
         penalty: weight of the KL penalty on tokens of too little coverage, at least 0.
-        projection: how a token is projected: `"least_squares"`, or `"interpolation"`, TROLL's layer.
-        regression: weight, at least 0, of KL(policy || projected) among the M tokens, a further term of the loss that
-            draws the policy to its projection; 1 in TROLL, 0 in CVT-RL.
 
     Raises:
-        ValueError: a number is out of range, or the projection unknown.
+        ValueError: a number is out of range.
     """
 
     radius: float = filled_by_factory(0.025)
@@ -59,8 +50,6 @@ class TrustRegion:
     wide: int = 1024
     coverage: float = 0.98
     penalty: float = 1.0
-    projection: str = "least_squares"
-    regression: float = 0.0
 
     def __post_init__(self) -> None:
         finite_number("trust_region", self.radius, above=0)
@@ -69,8 +58,6 @@ class TrustRegion:
         whole_number("trust_region_wide", self.wide, self.top)
         finite_number("trust_region_coverage", self.coverage, above=0, most=1)
         finite_number("trust_region_penalty", self.penalty, least=0)
-        one_of("trust_region_projection", self.projection, PROJECTIONS)
-        finite_number("trust_region_regression", self.regression, least=0)
 
     def require_fit(self, model: Any, sharded: bool) -> None:
         """Refuses a policy that cannot be projected.
@@ -156,7 +143,6 @@ class ProjectedTokens:
     Attributes:
         logprobs: the log-probability of the sampled token that the loss uses.
         divergence: KL(old || policy), with all tokens outside the top counted as one.
-        regression: KL(policy || projected) among the top; 0 if `TrustRegion.regression` is.
         penalised: whether the divergence is a term of the loss.
         projected: whether the distribution was outside its region.
         outside: whether the sampled token is not among the old policy's top.
@@ -164,7 +150,6 @@ class ProjectedTokens:
 
     logprobs: Tensor
     divergence: Tensor
-    regression: Tensor
     penalised: Tensor
     projected: Tensor
     outside: Tensor
@@ -188,7 +173,7 @@ def project_tokens(
     log-probability stays that of the policy.
 
     Args:
-        region: the radii and the projection.
+        region: the radii.
         old: what `old_tops` returned.
         tops, sums: what `new_tops` returned.
         sampled: the id of each token.
@@ -197,28 +182,24 @@ def project_tokens(
         of_action: whether it is part of an action or a tool call.
     """
     kl = divergence_from_old(old, tops, sums)
-    project = PROJECTIONS[region.projection]
-    loss_logprobs, size, regression = old_logprobs, old["region_size"], torch.zeros_like(kl)
+    loss_logprobs, size = old_logprobs, old["region_size"]
     projected, outside = torch.zeros_like(size, dtype=torch.bool), torch.zeros_like(size, dtype=torch.bool)
     radii = torch.where(of_action, region.tool_radius, region.radius)
     for width in sorted({width for width in size.tolist() if width}):
         rows = (size == width).nonzero().squeeze(1)
         old_top, mass = old["region_logprobs"][rows, :width], old["region_mass"][rows]
         top = tops[rows, :width].log_softmax(-1)
-        nearest = project(top, old_top, radii[rows] / mass)
+        nearest = projected_logprobs(top, old_top, radii[rows] / mass)
         is_sampled = old["region_ids"][rows, :width] == sampled[rows, None]
         in_top = is_sampled.any(1)
         chosen = nearest.gather(1, is_sampled.int().argmax(1, keepdim=True)).squeeze(1) + mass.log()
         loss_logprobs = loss_logprobs.index_put((rows[in_top],), chosen[in_top].to(loss_logprobs.dtype))
-        if region.regression:
-            regression = regression.index_put((rows,), divergence(top, nearest.detach()))
         projected[rows] = (nearest != top).any(1)
         outside[rows] = ~in_top
     uncovered = size == 0
     return ProjectedTokens(
         logprobs=torch.where(uncovered, logprobs, loss_logprobs),
         divergence=kl,
-        regression=regression,
         penalised=uncovered,
         projected=projected,
         outside=outside,

@@ -159,7 +159,7 @@ _CONSTANT = re.compile(r"(^|\+) ?c(?= ?(?:\+|$))")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*(?!\\)")
 _ORDER = re.compile(r"(\\[lg]e(?![A-Za-z])|[<>])")
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
-_RESIDUE = re.compile(r"(?:\\pmod\s*(?:\{\s*(\w+)\s*\}|(\w))|\(\s*\\?b?mod\s*\{?(\w+)\}?\s*\))[\s.]*+\Z")
+_RESIDUE = re.compile(r"(?:\\pmod\s*(?:\{\s*(\w+)\s*\}|(\w+))|\(\s*\\?b?mod\s*\{?(\w+)\}?\s*\))[\s.]*+\Z")
 _NO_SOLUTION = re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?", re.IGNORECASE)
 _ANGLE = re.compile(r"(?<!arc)(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 _DEGREES = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?)(?![A-Za-z])")
@@ -206,6 +206,7 @@ _REWRITES = [
         (rf"\]({_SIDE}[,;]{_SIDE}[\[\]])", r"(\1"),
         (rf"([(\[]{_SIDE}[,;]{_SIDE})\[", r"\1)"),
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+        (r"\\mod(?![A-Za-z])", r"\\pmod"),
         (r"\\neq(?![A-Za-z])|!\s*=", r"\\ne "),
         (r"\\(?:leq|leqslant)(?![A-Za-z])|<\s*=", r"\\le "),
         (r"\\(?:geq|geqslant)(?![A-Za-z])|>\s*=", r"\\ge "),

@@ -168,7 +168,7 @@ def test_a_resumed_run_goes_on_with_critics_as_an_unbroken_one(
 ) -> None:
     method = methods.make("ppo", lam=0.9)
     played = synchronous(micro_policy_append, tmp_path / "played", method).played
-    settings = {**TAUGHT, **SAVED, "critic_past_updates": 1}
+    settings = {**TAUGHT, **SAVED}
 
     def run(name: str, *callbacks: Any, resume: bool = False) -> Any:
         worker = given(micro_policy_append, played, method)

@@ -23,8 +23,6 @@ from hf_credit_bench.problems import PROBLEMS
 
 NOTHING, NONE, UNKNOWN = "nothing to gain", "no method was better", "not measured"
 
-_PAGE = Path(__file__).with_name("which_method.md")
-
 _COLUMNS = [
     "method",
     "angle",
@@ -175,8 +173,10 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
     columns = [f"{length} decisions, {100 * success:g} % success" for length, success in FIELDS]
     rows = [[KINDS[kind], *map(_shown, row)] for kind, row in fields_of(cells).items()]
     line, verdicts = _verdicts(cells)
-    return _PAGE.read_text(encoding="utf-8").format(
+    page = Path(__file__).with_name("which_method.md").read_text(encoding="utf-8")
+    return page.format(
         fields=table(["You have", *columns], rows) if rows else "No field was measured.",
+        reach="[starts in reach](how-to-rare-success.md)" if place else "starts in reach",
         seeds=max((len(cell.get("areas") or ()) for cell in cells), default=0),
         nothing=NOTHING.capitalize(),
         least=fields.LEAST,

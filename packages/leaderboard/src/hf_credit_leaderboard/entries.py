@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from hf_credit.boundary import Range, encodable, read, types_of
 from hf_credit.options import Options
@@ -20,9 +20,9 @@ from hf_credit.rollouts import Ending, Episode, Ledger
 from hf_credit.tasks import TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number
 from hf_credit_leaderboard import inputs
-from hf_credit_leaderboard.seasons import Board, Season
+from hf_credit_leaderboard.seasons import Season
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 ENTRY_ID = re.compile(r"[0-9a-f]{32}")
 """The form of an id that `entry_id` returns."""
@@ -75,12 +75,11 @@ class Entry(Options):
 
     Attributes:
         schema: the version of these fields.
-        kind: "policy" on a policy board, "credit" on a credit board.
         benchmark: `owner/name@commit` of the season's dataset that the submitter played.
         season, board: the names of the season and the board.
         name: the display name.
-        method: `name` and `options` of the method that trained the checkpoints or assigned the credit.
-        checkpoints: one per training seed; empty for credit, which has no weights.
+        method: `name` and `options` of the method that trained the checkpoints.
+        checkpoints: one per training seed.
         shown: how the task was presented: `history` and `instructions` of an environment, `chat_template_kwargs`.
         sampling: the sampling parameters of replies, as in `hf_credit.tasks.Sampling`.
         ledger: the cost of training, as in `hf_credit.rollouts.Ledger`; `None` if unknown.
@@ -93,13 +92,12 @@ class Entry(Options):
     """
 
     schema: int = SCHEMA_VERSION
-    kind: Literal["policy", "credit"] = "policy"
     benchmark: str
     season: str
     board: str
     name: str
     method: Mapping[str, Any]
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[Checkpoint, ...]
     shown: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     ledger: Mapping[str, Any] | None = None
@@ -128,10 +126,10 @@ class Entry(Options):
         inputs.hex_digest(self.episodes_sha256, "episodes_sha256 of an entry")
 
     def _check_checkpoints(self) -> None:
-        if (self.kind == "policy") != bool(self.checkpoints) or len(self.checkpoints) > MOST_CHECKPOINTS:
+        if not 1 <= len(self.checkpoints) <= MOST_CHECKPOINTS:
             raise ValueError(
-                f"a policy must have 1 to {MOST_CHECKPOINTS} checkpoints and credit none, got "
-                f"{len(self.checkpoints)} for {self.kind}; name one for each training seed."
+                f"an entry must have 1 to {MOST_CHECKPOINTS} checkpoints, got {len(self.checkpoints)}; name one for "
+                "each training seed."
             )
         for name in ("seed", "commit"):
             if len({getattr(checkpoint, name) for checkpoint in self.checkpoints}) < len(self.checkpoints):
@@ -335,8 +333,6 @@ def read_episodes(path: str | Path, entry: Entry, season: Season) -> list[Played
     with Path(path).open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.episodes_sha256:
             raise ValueError("the file of replies must be the one that the entry names, got another; submit both.")
-    if entry.kind == "credit":
-        return read_replies(path, season.credit_board(entry.board).repeats)
     return read_replies(path, len(entry.checkpoints) * season.board(entry.board).public)
 
 
@@ -363,23 +359,14 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str] | None =
             f"the benchmark must be pinned to a commit that holds the season, got {commit}, which is none of "
             f"{season.benchmark}'s; evaluate on the tasks as they are published."
         )
-    board_of(entry, season)
-
-
-def board_of(entry: Entry, season: Season) -> Board:
-    """Returns the board of an entry; raises a `ValueError` if the season has none with its name."""
-    return season.board(entry.board) if entry.kind == "policy" else season.credit_board(entry.board)
+    season.board(entry.board)
 
 
 def same_claim(entry: Entry) -> str:
-    """Returns a key that two entries share if they claim the same results of the same checkpoints under any name.
-
-    For credit entries the method and its options take the place of checkpoints: two methods may assign equal credit up
-    to a factor, and then have equal fidelities.
-    """
-    checkpoints: list[Any] = sorted([one.repo, one.commit] for one in entry.checkpoints)
-    subject = [dict(entry.method)] if entry.kind == "credit" else checkpoints
-    return hashlib.sha256(inputs.canonical([entry.season, entry.board, subject, entry.episodes_sha256])).hexdigest()
+    """Returns a key that two entries share if they claim the same results of the same checkpoints under any name."""
+    checkpoints = sorted([one.repo, one.commit] for one in entry.checkpoints)
+    claim = [entry.season, entry.board, checkpoints, entry.episodes_sha256]
+    return hashlib.sha256(inputs.canonical(claim)).hexdigest()
 
 
 def _require_schema(schema: Any) -> None:

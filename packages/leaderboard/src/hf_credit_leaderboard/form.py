@@ -31,8 +31,7 @@ def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[e
     name, entry = entries.read_entry(entry_file)
     entries.require_season(entry, season)
     episodes = entries.read_episodes(replies_file, entry, season)
-    if entry.kind == "policy":
-        replay_entry(entry, season, episodes)
+    replay_entry(entry, season, episodes)
     return entry, name
 
 

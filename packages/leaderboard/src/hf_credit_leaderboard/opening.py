@@ -1,4 +1,4 @@
-"""Opens and closes seasons: their boards, the policies of credit boards, and the card of the dataset."""
+"""Opens and closes seasons: their boards, and the card of the dataset."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import yaml
 
 from hf_credit.hub.cards import rendered
 from hf_credit.policies.micro import CHAT_TEMPLATE
-from hf_credit.tasks import Sampling, TaskSpec
+from hf_credit.tasks import TaskSpec
 from hf_credit_leaderboard.inputs import to_json
-from hf_credit_leaderboard.seasons import SEASON_FILE, CreditTask, Season, SeasonSecret, SeasonTask
+from hf_credit_leaderboard.seasons import SEASON_FILE, Season, SeasonSecret, SeasonTask
 from hf_credit_leaderboard.sources import Hub
-from hf_credit_leaderboard.weights import template_digest, tensor_digest
+from hf_credit_leaderboard.weights import template_digest
 
 EVAL_FILE = "eval.yaml"
 
@@ -33,43 +33,12 @@ STANDARD_BOARDS: tuple[tuple[Literal["micro", "full"], str, str, dict[str, Any]]
 )
 """Size, board, task and options of the environments and collaborations that generate their own tasks."""
 
-_ENUMERABLE = Sampling(max_new_tokens=2)
-_ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # enough for the longest action and its end token
-
 
 def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, ...]:
     """Returns the boards of `STANDARD_BOARDS`, each with this many public and secret instances."""
     return tuple(
         SeasonTask(name=name, spec=_complete(TaskSpec.of_name(task, options)), public=public, secret=secret, size=size)
         for size, name, task, options in STANDARD_BOARDS
-    )
-
-
-def credit_board(name: str, spec: TaskSpec, policy: Path, **settings: Any) -> CreditTask:
-    """Makes a credit board on the decisions of a policy, with a sampling that can be enumerated.
-
-    Args:
-        name: the name of the board, and of its policy in the benchmark.
-        spec: a collaboration whose replies can be enumerated, or an environment with `history="current"` whose
-            transitions are deterministic or enumerated by its method `ways`.
-        policy: the folder of the policy.
-        **settings: `instances`, `repeats`, `floor` and `warm_up`, as in `CreditTask`.
-
-    Raises:
-        ValueError: the environment has another history.
-    """
-    if spec.has_prompts() and spec.history != "current":
-        raise ValueError(
-            f"a state must have one context to be enumerated, got history={spec.history!r} for {spec.task!r}; "
-            "make the policy with --history current."
-        )
-    sampling = _ACTIONS if spec.has_prompts() else _ENUMERABLE
-    return CreditTask(
-        name=name,
-        spec=_complete(dataclasses.replace(spec, sampling=sampling, method=None, critic_model=None)),
-        policy=f"policies/{name.replace(' ', '-')}",
-        policy_digest=tensor_digest(policy),
-        **settings,
     )
 
 
@@ -80,7 +49,6 @@ def open_season(
     results: str,
     secret: SeasonSecret,
     tasks: Sequence[SeasonTask],
-    credit: Sequence[tuple[CreditTask, Path]] = (),
     cells: str = "",
 ) -> Season:
     """Publishes a season: its dataset, and an empty one for results. It accepts the chat template of micro policies.
@@ -89,8 +57,7 @@ def open_season(
         hub: the Hub, with an account that may create both datasets.
         benchmark, results: the two datasets.
         secret: the salt and the key, which are not published.
-        credit: the credit boards, each with the folder of its policy.
-        cells: the dataset of benchmark cells that credit boards show; "" for none.
+        cells: the dataset of benchmark cells that the page shows; "" for none.
 
     Raises:
         ValueError: a board is invalid.
@@ -100,18 +67,11 @@ def open_season(
         benchmark=benchmark,
         results=results,
         tasks=tuple(tasks),
-        credit=tuple(task for task, _ in credit),
         cells=cells,
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
         templates=(template_digest(CHAT_TEMPLATE),),
     )
-    policies = {
-        f"{task.policy}/{path.relative_to(folder).as_posix()}": path
-        for task, folder in credit
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
     # The Hub checks this description against its own list of frameworks and may refuse it, so it is committed last.
     description = {
         "name": f"hf-credit, season {name}",
@@ -120,7 +80,7 @@ def open_season(
         "tasks": [{"id": one.name, "split": "public"} for one in season.tasks],
     }
     evaluation = yaml.safe_dump(description, sort_keys=False).encode("utf-8")
-    _publish(hub, season, f"Open the season {name}", {**policies, EVAL_FILE: evaluation}, last=[EVAL_FILE])
+    _publish(hub, season, f"Open the season {name}", {EVAL_FILE: evaluation}, last=[EVAL_FILE])
     text = f"---\ntags: [hf-credit, leaderboard]\n---\n\n# Results of the season {name} of {benchmark}\n"
     hub.publish({"README.md": text.encode("utf-8")}, results, "dataset", message="Begin")
     return season
@@ -132,7 +92,7 @@ def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
     Raises:
         ValueError: the secret belongs to another season.
     """
-    season, _, _ = hub.season(benchmark)
+    season, _ = hub.season(benchmark)
     closed = dataclasses.replace(season, open=False, salt=secret.salt)
     _publish(hub, closed, f"Close the season {season.name}")
     return closed
@@ -140,7 +100,7 @@ def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
 
 def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season:
     """Adds chat templates, which a maintainer has read, to a season, so that entries that use them are ranked."""
-    season, _, _ = hub.season(benchmark)
+    season, _ = hub.season(benchmark)
     updated = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
     _publish(hub, updated, "Accept a chat template")
     return updated
@@ -148,8 +108,7 @@ def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season
 
 def board_lines(season: Season) -> list[str]:
     """Returns one line per board with its numbers of tasks."""
-    lines = [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
-    return lines + [f"{one.name}: credit, {one.repeats} updates of {one.instances} task rows" for one in season.credit]
+    return [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
 
 
 def _publish(

@@ -6,7 +6,7 @@ import functools
 import html
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -34,21 +34,20 @@ TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
 HEADING = """# Leaderboard of credit assignment for language agents
 
 Which decision deserves the credit? **Board** ranks trained policies: a verifier plays their checkpoints again on
-secret tasks. **Credit** ranks methods by how well their credit orders decisions."""
+secret tasks. **Credit** shows what the bench measured of methods."""
 
 ABOUT = Path(__file__).with_name("about.md").read_text(encoding="utf-8")
-SUBMIT = """Publish a checkpoint for each training seed, then submit them with the first command, which plays the
-public tasks and opens a pull request with every reply. The second command enters a method's credit. Here you can check
-the two files that `--output` writes"""
+SUBMIT = """Publish a checkpoint for each training seed, then submit them with this command, which plays the
+public tasks and opens a pull request with every reply. Here you can check the two files that `--output` writes"""
 
-COMMANDS = """hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}
-hf-credit submit --method replay_loo BOARD --benchmark {0}"""
+COMMAND = "hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}"
 
 CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_REPLIES_BYTES}
 """The options that serve the page. Without a limit, Gradio accepts files of any size from anybody."""
 
 _UPLOAD_SECONDS = 3600  # after which an uploaded file is deleted
+_CREDIT = ("", ".1%", ".1f", ".2f")  # the number formats of `views.credit_table`
 _WIDTHS = ["76px", "86px", "60px", "104px"]  # of the first columns, which a phone shows
 
 
@@ -89,7 +88,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                 board = gr.Dropdown([], label="Task", elem_id="board")
                 board_parts = _board_parts("board")
             with gr.Tab("Credit", id="Credit"):
-                credit = gr.Dropdown([], label="Decisions", elem_id="credit")
+                credit = gr.Dropdown([], label="Problem", elem_id="credit")
                 credit_parts = _board_parts("credit")
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
@@ -102,7 +101,7 @@ def build(source: Source, form: Form | None = None) -> Any:
             with gr.Tab("Submit", id="Submit"):
                 more = ", and submit them; a pull request of the form is marked as of unproved identity."
                 gr.Markdown(SUBMIT + (more if form.sends else "."))
-                commands = COMMANDS.format("OWNER/BENCHMARK")
+                commands = COMMAND.format("OWNER/BENCHMARK")
                 how = gr.Code(commands, language="shell", elem_id="how", interactive=False, wrap_lines=True)
                 with gr.Row():
                     files = [
@@ -133,7 +132,7 @@ def build(source: Source, form: Form | None = None) -> Any:
         loaded = app.load(opened, None, [alert, about, how, tabs, *choosers], **quiet)
         for content, inputs, parts in (
             (board_shown, [board], board_parts),
-            (board_shown, [credit], credit_parts),
+            (credit_shown, [credit], credit_parts),
             (comparison_shown, [first, second], compare_parts),
             (entry_shown, [chosen], entry_parts),
         ):
@@ -147,8 +146,7 @@ def build(source: Source, form: Form | None = None) -> Any:
         board.input(lambda name: _entries_of(source.results, name), board, [first, second, chosen], **quiet)
         send.click(sends if form.signs_in else checks, files, sent, api_visibility="private")
         ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, alert, **quiet)
-        for chooser, parts in ((board, board_parts), (credit, credit_parts)):
-            ticked = ticked.then(lambda name: board_shown(source.results, name), chooser, parts, **quiet)
+        ticked.then(lambda name: board_shown(source.results, name), board, board_parts, **quiet)
     return app
 
 
@@ -181,20 +179,23 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
         return _sentence("There are no results to show."), None
     columns, rows = views.board_table(results, board)
     if not rows:
-        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(columns, rows)
-    if board in {task.name for task in results.season.tasks}:
-        secret, ranked = results.season.board(board).secret, len(results.ranks(board))
-        about = f"{secret} secret tasks, {ranked} ranked entries; overlapping ranks are ties."
-    else:
-        task = results.season.credit_board(board)
-        about = f"{task.repeats} updates of {task.instances} task rows each; exact advantages are enumerated."
-        if results.cells:
-            about += (
-                " Two columns are of the bench, with tables in place of the policy: the exact advantage's cost of "
-                "signal divided by the method's (of the exact), and the area under its learning curve (learned; 0: "
-                "the start, 1: the best)."
-            )
-    return _sentence(about), _styled(columns, rows)
+        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(_formats(columns), rows)
+    secret, ranked = results.season.board(board).secret, len(results.ranks(board))
+    about = f"{secret} secret tasks, {ranked} ranked entries; overlapping ranks are ties."
+    return _sentence(about), _styled(_formats(columns), rows)
+
+
+def credit_shown(results: Results | None, problem: str | None) -> tuple[Any, ...]:
+    """Returns a sentence about the cells of a problem of the bench, and their table."""
+    if results is None or problem is None:
+        return _sentence("The season names no cells of the bench."), None
+    columns, rows = views.credit_table(results.cells, problem)
+    about = (
+        "Against exact values, with tables in place of a policy: the exact advantage's cost of signal divided by the "
+        "method's, the angle between its gradient and the true one in degrees, and the area under its learning curve "
+        "(0: the start, 1: the best)."
+    )
+    return _sentence(about), _styled(dict(zip(columns, _CREDIT, strict=True)), rows)
 
 
 def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
@@ -231,10 +232,10 @@ def _opened(results: Results | None, query: dict[str, str]) -> list[Any]:
     season = results.season
     tab = query.get("tab", "Compare" if "a" in query else "Entry" if "entry" in query else "Board")
     board = _chosen([task.name for task in season.tasks], query.get("board"))
-    credit = _chosen([task.name for task in season.credit], query.get("credit"))
+    credit = _chosen(sorted({one["problem"] for one in views.plain_cells(results.cells)}), query.get("credit"))
     return [
         _facts_of(season) + [["problem", written_out(problem)] for problem in results.problems[:3]],
-        COMMANDS.format(season.benchmark),
+        COMMAND.format(season.benchmark),
         gr.update(selected=tab if tab in TABS else "Board"),
         board,
         credit,
@@ -302,13 +303,17 @@ def _facts(elem_id: str) -> Any:
     return _table(headers=["what", "value"], max_chars=1000, column_widths=widths, buttons=[], elem_id=elem_id)
 
 
-def _styled(columns: views.Columns, rows: Sequence[Sequence[Any]]) -> Any:
+def _formats(columns: views.Columns) -> dict[str, str]:
+    return {name: form for name, form, _ in columns}
+
+
+def _styled(formats: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:
     """Formats rows with the number formats of their columns; numbers stay sortable."""
     import pandas as pd
 
     visible = [[written_out(value) if isinstance(value, str) else value for value in row] for row in rows]
-    frame = pd.DataFrame(visible, columns=[name for name, _, _ in columns])
-    return frame.style.format({name: f"{{:{form}}}" for name, form, _ in columns if form}, na_rep="")
+    frame = pd.DataFrame(visible, columns=list(formats))
+    return frame.style.format({name: f"{{:{form}}}" for name, form in formats.items() if form}, na_rep="")
 
 
 def _chosen(known: Sequence[Any], *wanted: str | None) -> dict[str, Any]:

@@ -35,18 +35,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Plays an entry in the verifier's confined process.
 
     Args:
-        request: `kind`, of the entry; for "credit" the request of `hf_credit_leaderboard.credit_board.answer`, and
-            for "policy" `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of
-            seeds by name; `print_key`, in hexadecimal, for prints on the seeds called "secret"; `device`.
+        request: `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of seeds by
+            name; `print_key`, in hexadecimal, for prints on the seeds called "secret"; `device`.
 
     Returns:
-        `episodes`, by the names of the seeds; for credit `scores`, and for a policy `prints` and `templates`, one per
-        checkpoint.
+        `episodes`, by the names of the seeds; `prints` and `templates`, one per checkpoint.
     """
-    if request["kind"] == "credit":
-        from hf_credit_leaderboard import credit_board  # this import takes seconds
-
-        return credit_board.answer(request)
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
     spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")
@@ -153,7 +147,7 @@ def _print(logits: torch.Tensor, tokenizer: Any, key: bytes, seed: int) -> list[
     for place, row in enumerate(logits):
         values, tokens = row.topk(min(_LIKELIEST + 1, int((row > -torch.inf).sum())))
         for value, token in zip((values - values[-1]).tolist(), tokens.tolist(), strict=True):
-            text = f"{seed} {place} {tokenizer.convert_ids_to_tokens(token)}".encode("utf-8", "surrogatepass")
+            text = f"{seed} {place} {tokenizer.decode([token])}".encode("utf-8", "surrogatepass")
             bits = hashlib.blake2b(text, key=key, digest_size=PRINT_WIDTH // 8).digest()
             totals += value * (2.0 * np.unpackbits(np.frombuffer(bits, np.uint8)) - 1)
     return [round(float(value), _DIGITS) for value in totals]

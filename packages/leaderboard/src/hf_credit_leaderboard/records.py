@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,6 @@ class Record:
             one takes unless `copy_of` is set.
         public: the `claimed` and `found` means on the public tasks, and the `p` of the paired test between them.
         secret: the outcomes on the secret tasks, [checkpoints][tasks], tasks in their order.
-        scores: the scores of a credit entry, by name.
         tokens: the mean number of tokens per episode on the secret tasks.
         owners: the account whose repository holds each checkpoint.
         tensors, templates: the digests of the weights and the chat template of each checkpoint.
@@ -64,7 +62,6 @@ class Record:
     related: tuple[str, ...] = ()
     public: Mapping[str, float] = field(default_factory=dict)
     secret: tuple[tuple[float, ...], ...] = ()
-    scores: Mapping[str, Any] = field(default_factory=dict)
     tokens: float | None = None
     owners: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()

@@ -14,13 +14,10 @@ from hf_credit.evaluation.results import range_of
 from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import read_text
-from hf_credit_leaderboard.entries import Entry, board_of, read_entry
+from hf_credit_leaderboard.entries import Entry, read_entry
 from hf_credit_leaderboard.ranking import Ranked, paired_p, rank
 from hf_credit_leaderboard.records import SELF_REPORTED, VERIFIED, Record, record_path
 from hf_credit_leaderboard.seasons import Season
-
-GAMES = {"relay": "number_relay", **{name: name for name in ("sum_vote", "tic_tac_toe", "evidence")}}
-"""The benchmark problem that equals the task of a board, by the name of the task."""
 
 RANKINGS_FILE = "rankings.parquet"
 
@@ -49,7 +46,7 @@ class Row:
 
     @property
     def seeds(self) -> int:
-        """The number of training seeds; 0 for credit."""
+        """The number of training seeds."""
         return len(self.entry.checkpoints)
 
 
@@ -68,26 +65,6 @@ class Results:
     rows: tuple[Row, ...]
     cells: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
-
-    def benched(self, row: Row) -> tuple[float | None, float | None]:
-        """Returns the benchmark scores of an entry's method on the task of its board.
-
-        Returns:
-            The exact advantage's cost of signal divided by the method's, in tokens, and the mean area under the
-            method's learning curves; `None` where the benchmark has no such cell.
-        """
-        spec = self.season.credit_board(row.entry.board).task()
-        problem = GAMES.get(spec.task)
-        cells = {
-            cell["method"]: cell
-            for cell in self.cells
-            if (cell["problem"], cell["policy"], cell["dials"]) == (problem, "start", {}) and cell["refused"] is None
-        }
-        cell, exact = cells.get(row.entry.method["name"]), cells.get("exact_advantage")
-        if cell is None or cell["options"] != dict(row.entry.method["options"]):
-            return None, None
-        share = exact["trace"] / cell["trace"] if exact and exact["trace"] and cell["trace"] else None
-        return share, fmean(cell["areas"]) if cell["areas"] else None
 
     def board(self, name: str) -> list[Row]:
         """Returns the rows of one board."""
@@ -135,7 +112,7 @@ def read_results(folder: str | Path, season: Season) -> Results:
                 continue
             if path.stem != name:
                 raise ValueError("an entry must have its digest as its name, got another name.")
-            board_of(entry, season)
+            season.board(entry.board)
             record_file = folder / record_path(name)
             record = Record.read(read_text(record_file).encode(), season) if record_file.is_file() else None
             if record is not None and (record.entry, record.board) != (name, entry.board):
@@ -209,10 +186,10 @@ _RANKINGS: Mapping[str, tuple[str, Callable[[Row, Ranked | None], Any]]] = {
 
 def rankings_table(results: Results) -> list[dict[str, Any]]:
     """Returns the rows of `rankings.parquet`: every entry of each board, ranked or not."""
-    places = {place.entry: place for board in results.season.boards for place in results.ranks(board.name)}
+    places = {place.entry: place for board in results.season.tasks for place in results.ranks(board.name)}
     return [
         {name: redacted(value(row, places.get(row.id))) for name, (_, value) in _RANKINGS.items()}
-        for board in results.season.boards
+        for board in results.season.tasks
         for row in results.board(board.name)
     ]
 

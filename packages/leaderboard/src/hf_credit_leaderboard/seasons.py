@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -30,18 +29,26 @@ SECRET_FILE = "season_secret.json"
 """The salt and the private key. Only the verifier has the file; it is never published while the season is open."""
 
 _Two = Annotated[int, Range(2, 4096)]  # or more tasks
-_POLICY = re.compile(r"policies/[A-Za-z0-9_-]{1,64}")
-
-B = TypeVar("B", bound="Board")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Board(Options):
-    """The fields shared by policy and credit boards: a name, unique in the season, and a task."""
+class SeasonTask(Options):
+    """A board: a task, and how many public and secret instances of it are played.
+
+    Attributes:
+        name: of the board, unique in the season.
+        spec: the environment or the collaboration, its options and limits, as in `hf_credit.tasks.TaskSpec`.
+        public, secret: the number of instances of each kind, at least 2, since paired tests need two.
+        each: the most entries of one account.
+        size: "micro" for policies that train on a CPU in minutes, "full" for language models.
+    """
 
     name: str
     spec: Mapping[str, Any]
-    each: int
+    public: _Two = 64
+    secret: _Two = 64
+    each: Annotated[int, Range(1, 4096)] = 16
+    size: Literal["micro", "full"] = "micro"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,61 +59,9 @@ class Board(Options):
         """Returns the task. Code that a season of others names never runs."""
         return TaskSpec.untrusted(self.spec)
 
-
-@dataclass(frozen=True, kw_only=True)
-class SeasonTask(Board):
-    """A policy board: a task, and how many public and secret instances of it are played.
-
-    Attributes:
-        spec: the environment or the collaboration, its options and limits, as in `hf_credit.tasks.TaskSpec`.
-        public, secret: the number of instances of each kind, at least 2, since paired tests need two.
-        each: the most entries of one account.
-        size: "micro" for policies that train on a CPU in minutes, "full" for language models.
-    """
-
-    public: _Two = 64
-    secret: _Two = 64
-    each: Annotated[int, Range(1, 4096)] = 16
-    size: Literal["micro", "full"] = "micro"
-
     def public_seeds(self) -> list[int]:
         """Returns 2^31 to 2^31 + public - 1: the first held-out tasks, which `hf-credit evaluate` plays."""
         return [task_seed("held_out", index) for index in range(self.public)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreditTask(Board):
-    """A credit board: decisions of a pinned policy, whose exact advantages the verifier enumerates.
-
-    Attributes:
-        spec: a collaboration whose replies can be enumerated, or an environment with `history="current"`.
-        policy: the folder of the policy in the benchmark.
-        policy_digest: the digest of the policy's tensors.
-        instances: the number of task rows per update.
-        repeats: the number of measured updates, each with its own random numbers, over which bias and variance are
-            taken.
-        floor: the enumeration omits replies with a lower probability.
-        warm_up: the number of updates on training rows that train a method's critics, or fill its memory, before the
-            measurement.
-        each: the most entries of one account.
-    """
-
-    policy: str
-    policy_digest: str
-    instances: _Two = 8
-    repeats: _Two = 8
-    each: Annotated[int, Range(1, 4096)] = 64
-    floor: float = 1e-4
-    warm_up: Annotated[int, Range(0, 4096)] = 32
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.policy, str) or not _POLICY.fullmatch(self.policy):
-            raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {str(self.policy)[:80]!r}.")
-        super().__post_init__()
-
-    def public_seeds(self) -> list[int]:
-        """Returns the seeds of the rows that submitters play."""
-        return [task_seed("held_out", index) for index in range(self.instances)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +71,11 @@ class Season:
     Attributes:
         benchmark: the dataset repository that holds the season.
         results: the dataset repository that receives entries.
-        tasks, credit: the policy boards and the credit boards.
+        tasks: the boards.
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
         public_key: the Ed25519 key that verifies records, in hexadecimal.
         open: whether the season accepts entries.
-        cells: the dataset of benchmark cells, as owner/name, that credit boards show next to each method; "" for none.
+        cells: the dataset of benchmark cells, as owner/name, that the page shows; "" for none.
         templates: digests of the chat templates that maintainers have read; a policy with another template is not
             ranked.
         salt: the salt in hexadecimal once the season is over, so that everybody can check which tasks were played.
@@ -135,7 +90,6 @@ class Season:
     tasks: tuple[SeasonTask, ...]
     salt_sha256: str
     public_key: str
-    credit: tuple[CreditTask, ...] = ()
     cells: str = ""
     templates: tuple[str, ...] = ()
     open: bool = True
@@ -147,7 +101,7 @@ class Season:
         inputs.repo_id(self.results, "the repository of results")
         if self.cells:
             inputs.repo_id(self.cells, "the repository of cells")
-        names = [board.name for board in self.boards]
+        names = [board.name for board in self.tasks]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"every board of a season must have a name of its own, got {', '.join(names)}; rename one."
@@ -163,26 +117,20 @@ class Season:
                     "a season must be over when its salt is published, got an open season; set open=false."
                 )
 
-    @property
-    def boards(self) -> tuple[Board, ...]:
-        """The policy boards, then the credit boards."""
-        return (*self.tasks, *self.credit)
-
     def board(self, name: str) -> SeasonTask:
-        """Returns the policy board called `name`.
+        """Returns the board called `name`.
 
         Raises:
             ValueError: no such board exists.
         """
-        return _called(name, self.tasks, f"a board of the season {self.name!r}")
-
-    def credit_board(self, name: str) -> CreditTask:
-        """Returns the credit board called `name`.
-
-        Raises:
-            ValueError: no such board exists.
-        """
-        return _called(name, self.credit, f"a credit board of the season {self.name!r}")
+        by_name = {board.name: board for board in self.tasks}
+        if name not in by_name:
+            remedy = did_you_mean(str(name)[:80], by_name) or "name one of these."
+            raise ValueError(
+                f"a board of the season {self.name!r} must be one of {', '.join(by_name)}, got {str(name)[:80]!r}; "
+                f"{remedy}"
+            )
+        return by_name[name]
 
     @classmethod
     def read(cls, content: bytes) -> Season:
@@ -318,11 +266,3 @@ def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Rollo
     indices = {seed % SEEDS_PER_SPLIT for seed in seeds}
     rows = {index: row for index in indices for row in source.tasks("held_out", 1, index)}
     return [RolloutRequest(task=rows[seed % SEEDS_PER_SPLIT], seed=seed) for seed in seeds]
-
-
-def _called(name: str, boards: Sequence[B], what: str) -> B:
-    by_name = {board.name: board for board in boards}
-    if name not in by_name:
-        remedy = did_you_mean(str(name)[:80], by_name) or "name one of these."
-        raise ValueError(f"{what} must be one of {', '.join(by_name)}, got {str(name)[:80]!r}; {remedy}")
-    return by_name[name]

@@ -3,21 +3,26 @@ step is idempotent: after a crash, it starts open pull requests again, and merge
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.evaluation.episode_page import written_out
+from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
 from hf_credit.hub.retries import HubError, is_passing
-from hf_credit.redaction import redacted
+from hf_credit.redaction import redacted, without_folders
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.confined import Limits, confined_play
@@ -26,8 +31,8 @@ from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit_leaderboard.results import RANKINGS_FILE, Results, rankings_file
 from hf_credit_leaderboard.seasons import SeasonSecret
 from hf_credit_leaderboard.sources import Hub
-from hf_credit_leaderboard.submission import propose, verified_results
 from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
+from hf_credit_leaderboard.weights import WANTED
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +62,6 @@ class Verifier:
     Args:
         hub: the Hub, with an account that may merge.
         limits, play: as for `hf_credit_leaderboard.verification.verify_entry`.
-        model_results: whether to propose verified results to the model repositories of an entry (`propose`).
 
     Raises:
         ValueError: the benchmark holds no season, or the secret belongs to another one.
@@ -71,16 +75,14 @@ class Verifier:
         *,
         limits: Limits | None = None,
         play: Play = confined_play,
-        model_results: bool = False,
     ) -> None:
         self.hub = hub
-        self.season, self.folder, self.commit = hub.season(benchmark)
+        self.season, _ = hub.season(benchmark)
         if (secret.salt_sha256, secret.public_key) != (self.season.salt_sha256, self.season.public_key):
             raise ValueError(f"the secret must be that of the season {self.season.name!r}, got another season's.")
         self.secret = secret
         self.limits = limits or Limits()
         self.play = play
-        self.model_results = model_results
         self.api = connect(hub.endpoint, hub.token)
         self._repo = Repository(self.api, self.season.results, "dataset")
 
@@ -154,12 +156,6 @@ class Verifier:
         if changed := _changed(before, self._repo.tree("main")).difference(entries.paths_of(name)):
             raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
         self._publish(files)
-        if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
-            source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
-            try:
-                propose(self.hub, entry, verified_results(record), source)
-            except (HubError, ValueError) as error:
-                comment += f" Its results were not proposed to its models: {first_line(error)}"
         return Ruling(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Ruling:
@@ -196,21 +192,26 @@ class Verifier:
                     "nothing is listed twice."
                 )
         records = [row.record for row in listed if row.record is not None and row.entry.board == entry.board]
-        most = entries.board_of(entry, self.season).each
+        most = self.season.board(entry.board).each
         if Counter(one.submitter.casefold() for one in records if submitter)[submitter.casefold()] >= most:
             raise Refusal(f"an account may list at most {most} entries on a board, got one more; it is not played.")
-        return verify_entry(
-            name,
-            entry,
-            episodes,
-            self.season,
-            self.secret,
-            self._checkpoint if entry.kind == "policy" else self.folder,
-            submitter=submitter,
-            listed=records,
-            limits=self.limits,
-            play=self.play,
-        )
+        with self._work() as work:
+            return verify_entry(
+                name,
+                entry,
+                episodes,
+                self.season,
+                self.secret,
+                functools.partial(self._checkpoint, work),
+                submitter=submitter,
+                listed=records,
+                limits=self.limits,
+                play=self.play,
+            )
+
+    def _work(self) -> OwnFolder:
+        """A folder for what an entry makes the verifier download, which goes with it."""
+        return OwnFolder(self.hub.cache_dir or HF_HUB_CACHE, prefix="hf-credit-verification-")
 
     def results(self) -> Results:
         """Fetches the current results."""
@@ -252,18 +253,27 @@ class Verifier:
     def _read(self, name: str, revision: str | None) -> tuple[entries.Entry, list[entries.PlayedEpisode]]:
         """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
         paths = entries.paths_of(name)
-        entry_file, replies = map(self.hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
-        if entry_file is None or replies is None:
-            raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
-        digest, entry = entries.read_entry(entry_file)
-        if name != digest:
-            raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
-        entries.require_season(entry, self.season)
-        return entry, entries.read_episodes(replies, entry, self.season)
+        with self._work() as work:
+            hub = dataclasses.replace(self.hub, cache_dir=work)
+            entry_file, replies = map(hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
+            if entry_file is None or replies is None:
+                raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
+            digest, entry = entries.read_entry(entry_file)
+            if name != digest:
+                raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
+            entries.require_season(entry, self.season)
+            return entry, entries.read_episodes(replies, entry, self.season)
 
-    def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
+    def _checkpoint(self, work: Path, repo: str, commit: str, most_bytes: int) -> Path:
+        """Downloads a checkpoint into a folder of its own: a cache holds links into a folder that commits share, so a
+        process that can read one could read the others."""
+        hub, folder = dataclasses.replace(self.hub, cache_dir=work / "cache"), work / repo / commit
+        if folder.is_dir():  # the base of several adapters
+            return folder
+        most = min(most_bytes, shutil.disk_usage(work).free // 2)  # of the download and its copy
         try:
-            return self.hub.checkpoint(repo, commit, most_bytes)
+            for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
+                copy(file, folder / path)
         except TooLarge:
             raise
         except (HubError, ValueError) as error:
@@ -271,6 +281,7 @@ class Verifier:
                 f"a checkpoint must exist at the commit that the entry names, got {repo}@{commit[:12]} "
                 f"({str(error)[:300]}); publish it, and keep it there."
             ) from None
+        return folder
 
     def _whole(self, record: Record, entry: entries.Entry) -> dict[str, Path | bytes]:
         """Returns the file of a record, signed, or raises a `ValueError` if it or the entry cannot be published."""
@@ -295,8 +306,9 @@ def publish_rankings(hub: Hub, results: Results) -> None:
 
 
 def _reason(error: Exception, what: str) -> str:
-    """Returns in one line why an entry is not listed, and logs the traceback of any error but a `ValueError`."""
-    line = first_line(error)
+    """Returns in one line why an entry is not listed, without folders of this machine, since it is published, and logs
+    the traceback of any error but a `ValueError`."""
+    line = without_folders(first_line(error))
     if isinstance(error, ValueError):
         return line
     logger.error("could not check %s", what, exc_info=error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.loading import Fetched, NoFiles, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.retries import HubError
 from hf_credit_leaderboard.results import Results, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season
-from hf_credit_leaderboard.weights import WANTED
 
 _LISTED = ("entries/*.json", "records/*.json")
 
@@ -51,19 +48,17 @@ class Hub:
         """Calls `hf_credit.hub.publishing.publish` for this Hub."""
         return publish(files, repo, repo_type=repo_type, token=self.token, endpoint=self.endpoint, **options)
 
-    def season(self, benchmark: str) -> tuple[Season, Path, str]:
-        """Fetches the season of a benchmark and returns it with its folder and its commit.
+    def season(self, benchmark: str) -> tuple[Season, str]:
+        """Fetches the season of a benchmark and returns it with its commit.
 
         Raises:
             ValueError: the dataset holds no season, or that of another benchmark.
         """
-        fetched = self.get(benchmark, "dataset")
-        if SEASON_FILE not in fetched.files:
-            raise ValueError(f"{benchmark} must hold a season, got no {SEASON_FILE}; name another dataset.")
+        fetched = self.get(benchmark, "dataset", allow=(SEASON_FILE,))
         season = Season.read(fetched.files[SEASON_FILE].read_bytes())
         if season.benchmark != benchmark:
             raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
-        return season, fetched.folder, fetched.commit
+        return season, fetched.commit
 
     def results(self, season: Season) -> Results:
         """Fetches the entries of a season that are listed now."""
@@ -82,22 +77,6 @@ class Hub:
             problem = f"{season.cells}: {str(error)[:300]}"
             return dataclasses.replace(results, problems=(*results.problems, problem))
         return dataclasses.replace(results, cells=tuple(cells))
-
-    def checkpoint(self, repo: str, commit: str, most_bytes: int | None = None) -> Path:
-        """Fetches the safetensors and text of a checkpoint at a commit, at most `most_bytes`, and returns its folder.
-
-        The folder holds copies: the cache holds links into a folder shared with other commits, so a process that can
-        read its files could read theirs.
-        """
-        fetched = self.get(repo, "model", commit, WANTED, most_bytes)
-        plain = fetched.folder.parent.parent / "plain" / fetched.commit
-        if not plain.is_dir():
-            with OwnFolder(plain.parent) as unfinished:
-                for name, path in fetched.files.items():
-                    copy(path, unfinished / name)
-                with contextlib.suppress(OSError):  # another process made the folder first
-                    move(unfinished, plain)
-        return plain
 
 
 class Source:

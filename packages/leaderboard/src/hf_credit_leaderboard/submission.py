@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import platform
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -15,16 +14,14 @@ from typing import Any
 from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.runs import CONFIG_FILE, LOG_FILE, Run, read_facts, read_run, versions
 from hf_credit.files import write
-from hf_credit.hub.cards import eval_result
 from hf_credit.hub.checkpoints import publish_checkpoint
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import resolve
 from hf_credit.hub.publishing import Published
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit_leaderboard import credit_board, entries
-from hf_credit_leaderboard.inputs import pinned, to_json
+from hf_credit_leaderboard import entries
+from hf_credit_leaderboard.inputs import to_json
 from hf_credit_leaderboard.playing import play_checkpoint
-from hf_credit_leaderboard.records import Record
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.weights import WANTED
 
@@ -38,28 +35,17 @@ class Submission:
         files: the files by their paths in the results.
         id: the id of the entry.
         score: the claimed mean outcome.
-        claimed: the claimed mean outcome of each checkpoint, with a note.
     """
 
     entry: entries.Entry
     files: dict[str, Path | bytes]
     id: str
     score: float
-    claimed: tuple[tuple[float, str], ...] = ()
 
     def save(self, folder: Path) -> None:
         """Writes the files to a folder."""
         for name, content in self.files.items():
             write(folder / name, content if isinstance(content, bytes) else content.read_bytes())
-
-    def open_requests(self, hub: Hub, model_results: bool) -> Iterator[str]:
-        """Opens the pull request in the results of the season, and with `model_results` those of `propose`; yields the
-        URL of each."""
-        season, _, _ = hub.season(pinned(self.entry.benchmark, "a benchmark")[0])
-        opened = str(self.send(hub, season.results).pull_request)
-        yield opened
-        if model_results:
-            yield from propose(hub, self.entry, self.claimed, opened)
 
     def send(self, hub: Hub, results: str) -> Published:
         """Opens the pull request.
@@ -120,12 +106,12 @@ def make_submission(
     Raises:
         ValueError: a checkpoint, the board or a setting is invalid.
     """
-    season, _, commit = hub.season(benchmark)
+    season, commit = hub.season(benchmark)
     task = season.board(board)
     commits = [_resolved(hub, run) for run in runs]
     base_commit = None if base is None else _resolved(hub, base)
-    folders = [hub.checkpoint(*pinned_run) for pinned_run in commits]
-    base_folder = None if base_commit is None else hub.checkpoint(*base_commit)
+    folders = [hub.get(repo, "model", sha, WANTED).folder for repo, sha in commits]
+    base_folder = None if base_commit is None else hub.get(base_commit[0], "model", base_commit[1], WANTED).folder
     logs = [_logged(hub, *pinned_run) for pinned_run in commits]
     spec = TaskSpec.load(folders[0]) or task.task()
     training_seeds = list(seeds) or _training_seeds([run for _, run in logs])
@@ -167,44 +153,6 @@ def make_submission(
     return packed(draft, episodes)
 
 
-def make_credit_submission(
-    hub: Hub,
-    benchmark: str,
-    board: str,
-    method: str,
-    options: dict[str, Any],
-    *,
-    name: str | None = None,
-    command: str = "",
-    policy: credit_board.PinnedPolicy | None = None,
-) -> Submission:
-    """Measures a method of the library on a credit board.
-
-    Args:
-        hub, benchmark, board, name, command: as in `make_submission`.
-        method, options: as for `hf_credit.methods.make`.
-        policy: the policy of the board, to share its enumerations between methods; loaded if `None`.
-
-    Raises:
-        ValueError: the board or the method does not exist, or the method does not fit the board.
-    """
-    season, folder, commit = hub.season(benchmark)
-    task = season.credit_board(board)
-    chosen = {"name": method, "options": options}
-    policy = policy or credit_board.PinnedPolicy(task, folder / task.policy)
-    _, episodes = credit_board.measure(credit_board.board_method(chosen), policy, task.public_seeds())
-    draft = _draft(
-        kind="credit",
-        benchmark=f"{benchmark}@{commit}",
-        season=season.name,
-        board=board,
-        name=name or method,
-        method=chosen,
-        command=command,
-    )
-    return packed(draft, episodes)
-
-
 def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> Submission:
     """Makes the files of an entry.
 
@@ -215,50 +163,12 @@ def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> S
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
     text = to_json(entry)
     name = entries.entry_id(text, entry.episodes_sha256)
-    outcomes = ([one.outcome for one in episodes if one.checkpoint == at] for at in range(len(entry.checkpoints)))
     return Submission(
         entry=entry,
         files=dict(zip(entries.paths_of(name), (text, content), strict=True)),
         id=name,
         score=_mean([one.outcome for one in episodes]),
-        claimed=tuple(
-            (_mean(one), f"mean outcome on {len(one)} public tasks, self-reported by the submitter")
-            for one in outcomes
-        ),
     )
-
-
-def verified_results(record: Record) -> list[tuple[float, str]]:
-    """Returns the verified mean outcome of each checkpoint on the secret tasks, with a note."""
-    return [
-        (fmean(outcomes), f"mean outcome on {len(outcomes)} secret tasks, verified (entry {record.entry})")
-        for outcomes in record.secret
-    ]
-
-
-def propose(hub: Hub, entry: entries.Entry, results: Sequence[tuple[float, str]], source: str) -> list[str]:
-    """Opens a pull request with a result in the repository of each checkpoint, in the Hub's format `.eval_results`,
-    which model pages show. The owner decides whether to merge it.
-
-    The result claims no badge of the Hub: only Hugging Face may fill `verifyToken`.
-
-    Args:
-        hub: the Hub, with an account that may open pull requests.
-        results: a value and a note for each checkpoint.
-        source: the URL of the results.
-
-    Returns:
-        The URLs of the pull requests.
-    """
-    benchmark, commit = pinned(entry.benchmark, "a benchmark")
-    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{benchmark} {entry.board}").strip("-")
-    opened = []
-    for checkpoint, (value, note) in zip(entry.checkpoints, results, strict=True):
-        fields = {"value": value, "notes": note, "source_url": source, "dataset_revision": commit}
-        files = eval_result(name, dataset_id=benchmark, task_id=entry.board, **fields)
-        message = f"Add a result on {entry.board}"
-        opened.append(str(hub.publish(files, checkpoint.repo, "model", pr=True, message=message).pull_request))
-    return opened
 
 
 def _logged(hub: Hub, repo: str, commit: str) -> tuple[dict[str, Any], Run | None]:

@@ -18,7 +18,6 @@ from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 from hf_credit.validators import first_line
 from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
-from hf_credit_leaderboard.credit_board import board_method
 from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode
 from hf_credit_leaderboard.inputs import pinned
 from hf_credit_leaderboard.ranking import paired_p
@@ -54,7 +53,7 @@ def verify_entry(
     episodes: Sequence[PlayedEpisode],
     season: Season,
     secret: SeasonSecret,
-    source: Download | Path,
+    download: Download,
     *,
     submitter: str = "",
     listed: Sequence[Record] = (),
@@ -63,14 +62,13 @@ def verify_entry(
 ) -> Record:
     """Verifies an entry and returns its record.
 
-    A policy entry: replays every reply, then plays the checkpoints on the public and the secret tasks. A credit entry:
-    measures the method's credit on the public and on secret rows. The claim holds if its outcomes on the public tasks
-    do not differ from the second play in a paired test: p >= 0.001 by `hf_credit_leaderboard.ranking.paired_p`. The
-    outcomes on the secret tasks make the rank; for credit, the fidelity of each repeat. An entry whose checkpoint
+    Replays every reply, then plays the checkpoints on the public and the secret tasks. The claim holds if its outcomes
+    on the public tasks do not differ from the second play in a paired test: p >= 0.001 by
+    `hf_credit_leaderboard.ranking.paired_p`. The outcomes on the secret tasks make the rank. An entry whose checkpoint
     exceeds the limit of parameters is listed as `replayed`, without a rank.
 
     Args:
-        source: for a policy, the function that downloads checkpoints; for credit, the folder of the season's policies.
+        download: of checkpoints.
         submitter: the account that opened the pull request; "" if unknown.
         listed: the records of the board, in which copies are searched.
         limits: the limits of the process that plays.
@@ -81,10 +79,9 @@ def verify_entry(
     limits = limits or Limits()
     known: dict[str, Any] = {"entry": name, "season": season.name, "board": entry.board, "versions": versions()}
     known["submitter"] = submitter
-    make_request = _policy_request if entry.kind == "policy" else _credit_request
     try:
-        request, readable, of_weights = make_request(entry, episodes, season, secret, source, limits)
-        answer = play({**request, "kind": entry.kind, "device": limits.device}, readable, limits)
+        request, readable, of_weights = _request(entry, episodes, season, secret, download, limits)
+        answer = play({**request, "device": limits.device}, readable, limits)
     except TooLarge as error:
         note = f"Every reply was executed again; the checkpoints were not: {error}"
         return Record(**known, badge=REPLAYED, notes=(note,))
@@ -101,14 +98,6 @@ def verify_entry(
             "submit plays with what you name."
         )
     known |= {"badge": VERIFIED, "public": public, "isolation": tuple(answer.get("isolation", ()))}
-    if entry.kind == "credit":
-        scores = dict(answer["scores"]["secret"])
-        return Record(
-            **known,
-            secret=(tuple(scores.pop("fidelity")),),
-            scores={key: None if math.isnan(value) else value for key, value in scores.items()},
-            tokens=scores["tokens"],
-        )
     outcomes = {(one.checkpoint, one.seed): one.outcome for one in again["secret"]}
     templates = {template_digest(text): text for text in answer["templates"]}
     record = Record(
@@ -128,18 +117,15 @@ def verify_entry(
     return dataclasses.replace(record, notes=tuple(_notes(record)))
 
 
-_Request = tuple[dict[str, Any], list[Path], dict[str, Any]]
-"""The request to `Play`, the files and folders that it reads, and the fields of the record that describe weights."""
-
-
-def _policy_request(
+def _request(
     entry: Entry,
     episodes: Sequence[PlayedEpisode],
     season: Season,
     secret: SeasonSecret,
-    download: Any,
+    download: Download,
     limits: Limits,
-) -> _Request:
+) -> tuple[dict[str, Any], list[Path], dict[str, Any]]:
+    """Returns the request to `Play`, the folders that it reads, and the fields of the record that describe weights."""
     replay_entry(entry, season, episodes, limits.seconds)
     board = season.board(entry.board)
     folders = [_folders(one, download, limits) for one in entry.checkpoints]
@@ -156,31 +142,6 @@ def _policy_request(
     }
     size = max(parameters(folder) + (parameters(base) if base else 0) for folder, base in folders)
     return request, [path for pair in folders for path in pair if path], {"tensors": tensors, "parameters": size}
-
-
-def _credit_request(
-    entry: Entry,
-    episodes: Sequence[PlayedEpisode],
-    season: Season,
-    secret: SeasonSecret,
-    benchmark: Any,
-    limits: Limits,
-) -> _Request:
-    task = season.credit_board(entry.board)
-    if [one.seed for one in episodes] != list(range(task.repeats)):
-        raise ValueError(f"credit must be measured in the repeats 0 to {task.repeats - 1}, got others; measure it.")
-    board_method(entry.method)
-    policy = benchmark / task.policy
-    if tensor_digest(policy) != task.policy_digest:
-        raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights; fetch it.")
-    request = {
-        "method": dict(entry.method),
-        "task": dataclasses.asdict(task),
-        "policy": str(policy.resolve()),
-        "seeds": {"public": task.public_seeds(), "secret": secret_seeds(secret.salt, task.name, task.instances)},
-    }
-    # Each file too: a cache holds links into a folder that the confined process cannot read.
-    return request, [policy, *policy.rglob("*")], {}
 
 
 def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path, Path | None]:

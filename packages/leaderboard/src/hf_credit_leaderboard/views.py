@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from hf_credit.evaluation.episode_page import written_out
@@ -22,7 +23,6 @@ Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
 
 def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]:
     """Returns the columns and the rows of a board, ranked rows first."""
-    columns = BOARD_COLUMNS if board in {one.name for one in results.season.tasks} else CREDIT_COLUMNS
     ranked = {one.entry: one for one in results.ranks(board)}
 
     def order(row: Row) -> tuple[float, str]:
@@ -30,10 +30,7 @@ def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]
 
     rows = sorted(results.board(board), key=order)
     rank: Columns = [("rank", "", lambda row, place: place.rank if place else results.standing(row))]
-    if columns is CREDIT_COLUMNS and results.cells:
-        of_exact, learned = (lambda row, _, index=index: results.benched(row)[index] for index in (0, 1))
-        columns = (*columns[:3], ("of the exact", ".1%", of_exact), ("learned", ".2f", learned), *columns[3:])
-    columns = (*rank, *columns)
+    columns = (*rank, *BOARD_COLUMNS)
     return columns, [[value(row, ranked.get(row.id)) for _, _, value in columns] for row in rows]
 
 
@@ -73,7 +70,7 @@ def provenance_table(row: Row) -> list[list[str]]:
     """Returns the names and values of an entry's fields, and of those of its record but for numbers that only a
     program reads."""
     record = {} if row.record is None else dataclasses.asdict(row.record)
-    left_out = ("secret", "scores", "prints", "tokens")
+    left_out = ("secret", "prints", "tokens")
     facts = {"entry": row.id, **dataclasses.asdict(row.entry), **record}
     return [
         [name.replace("_", " "), written_out(fact if isinstance(fact, str) else json.dumps(fact))]
@@ -85,19 +82,6 @@ def provenance_table(row: Row) -> list[list[str]]:
 def interval_text(interval: Interval) -> str:
     """Formats an interval, such as `[0.512, 0.731]`."""
     return f"[{interval.low:.3f}, {interval.high:.3f}]"
-
-
-def _method_text(row: Row, place: Ranked | None) -> str:
-    options = json.dumps(dict(row.entry.method["options"]), sort_keys=True)
-    return str(row.entry.method["name"]) + ("" if options == "{}" else f" {options[:200]}")
-
-
-def _score_of(name: str) -> Callable[[Row, Ranked | None], float | None]:
-    def value(row: Row, place: Ranked | None) -> float | None:
-        score = row.record.scores.get(name) if row.record else None
-        return score if isinstance(score, int | float) else None
-
-    return value
 
 
 BOARD_COLUMNS: Columns = (
@@ -114,17 +98,28 @@ BOARD_COLUMNS: Columns = (
     ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),
     ("entry", "", lambda row, _: row.id[:SHORT]),
 )
-"""The columns of a policy board, after the rank. A phone shows the first four."""
+"""The columns of a board, after the rank. A phone shows the first four."""
 
-CREDIT_COLUMNS: Columns = (
-    ("method", "", _method_text),
-    ("fidelity", ".3f", lambda _, place: place and round(place.score.mean, 4)),
-    ("95 % interval", "", lambda _, place: interval_text(place.score) if place else ""),
-    ("bias", ".4f", _score_of("bias")),
-    ("variance", ".4f", _score_of("variance")),
-    ("tokens / update", ",.0f", _score_of("tokens")),
-    ("warm-up tokens", ",.0f", _score_of("warm_up")),
-    ("decisions", ",.1f", _score_of("decisions")),
-    ("badge", "", lambda row, _: row.badge),
-    ("entry", "", lambda row, _: row.id[:SHORT]),
-)
+
+def plain_cells(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the cells without dials, with exact critics and oracles."""
+    return [one for one in cells if not one["dials"] and one["critic"] == "exact" and not one.get("oracle_error")]
+
+
+def credit_table(cells: Sequence[Mapping[str, Any]], problem: str) -> tuple[list[str], list[list[Any]]]:
+    """Returns the columns and the rows of what the bench measured in a problem, the least cost first: of each method
+    the exact advantage's cost of signal as a share of its own, the angle of its gradient from the true one in degrees,
+    and the mean area under its learning curves.
+    """
+    own = [cell for cell in plain_cells(cells) if cell["problem"] == problem and cell["refused"] is None]
+    exact = next((cell["trace"] for cell in own if cell["method"] == "exact_advantage"), None)
+    rows = [
+        [
+            written_out(cell["method"]),
+            exact / cell["trace"] if exact and cell["trace"] else None,
+            cell["angle"],
+            fmean(cell["areas"]) if cell["areas"] else None,
+        ]
+        for cell in sorted(own, key=lambda cell: (cell["trace"] or math.inf, cell["method"]))
+    ]
+    return ["method", "of the exact", "angle", "learned"], rows

@@ -65,9 +65,7 @@ BASELINES: Mapping[Baseline, Mapping[str, Any]] = {
     "compute_matched": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "extra"},
     "information_matched": {"estimator": "process"},
 }
-"""Options for the paper's baselines. The TROLL-style baseline is `ppo_rlvr` with the trainer's `trust_region`,
-`trust_region_projection="interpolation"` and `trust_region_regression=1`.
-"""
+"""Options for the paper's baselines. The TROLL-style one is `ppo_rlvr` with the trainer's `trust_region`."""
 
 
 P = TypeVar("P", bound=Options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,15 +42,7 @@ def season(
     name: Annotated[str, typer.Option(help="Name of the season.")] = "",
     public: Annotated[int, typer.Option(help="Number of public tasks per board.", min=2)] = 128,
     secret_tasks: Annotated[int, typer.Option(help="Number of secret tasks per board.", min=2)] = 128,
-    credit_policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FOLDER", help="Add a credit board with a policy from `hf-credit init-policy`; repeatable."
-        ),
-    ] = None,
-    cells: Annotated[
-        str, typer.Option(help="Dataset with cells of `hf-credit bench` for credit boards to show, as owner/name.")
-    ] = "",
+    cells: Annotated[str, typer.Option(help="Dataset with cells of `hf-credit bench` to show, as owner/name.")] = "",
     close: Annotated[bool, typer.Option(help="Close the season and publish its salt.")] = False,
     endpoint: EndpointOption = None,
 ) -> None:
@@ -63,32 +54,20 @@ def season(
       hf-credit leaderboard season me/benchmark --secret season_secret.json --close
     """
     hub = _hub(endpoint)
-    from hf_credit.tasks.spec import TaskSpec
-    from hf_credit_leaderboard.opening import close_season, credit_board, open_season, standard_boards
+    from hf_credit_leaderboard.opening import close_season, open_season, standard_boards
     from hf_credit_leaderboard.seasons import SeasonSecret
 
     if close:
-        known, _, _ = hub.season(benchmark)
+        known, _ = hub.season(benchmark)
         closed = close_season(hub, benchmark, SeasonSecret.read(secret.read_bytes(), known))
         typer.echo(f"The season {closed.name!r} is closed; its salt is published.")
         return
     if not (results and name):
         raise ValueError(f"a new season needs --results and --name, got {results!r} and {name!r}; set both.")
-    credit = []
-    for pair in credit_policy or ():
-        board_name, equals, folder = pair.partition("=")
-        spec = TaskSpec.load(folder) if equals else None
-        if spec is None:
-            raise ValueError(
-                f"--credit-policy must be NAME=FOLDER with the folder of a policy and its task, got {pair!r}; correct "
-                "it."
-            )
-        board = credit_board(board_name, spec, Path(folder), instances=8, repeats=32)
-        credit.append((board, Path(folder)))
     new_secret = SeasonSecret.new()
     new_secret.save(secret)
     boards = standard_boards(public, secret_tasks)
-    opened = open_season(hub, name, benchmark, results, new_secret, boards, credit, cells)
+    opened = open_season(hub, name, benchmark, results, new_secret, boards, cells)
     typer.echo(f"The season {opened.name!r} is open. Keep its secret, {secret}, and do not publish it.")
 
 
@@ -101,12 +80,6 @@ def verify(
     device: Annotated[str, typer.Option(help="Device to play on, such as cuda:0.")] = "cpu",
     parameters: Annotated[int, typer.Option(help="Maximum number of parameters of a checkpoint.")] = 2 * 10**9,
     seconds: Annotated[float, typer.Option(help="Time limit for the verification of an entry, in seconds.")] = 3600,
-    model_results: Annotated[
-        bool,
-        typer.Option(
-            "--model-results", help="Also open pull requests with the results as .eval_results of the models."
-        ),
-    ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
     """Verifies every open pull request, and merges it with a signed record or closes it with a reason.
@@ -121,7 +94,7 @@ def verify(
     from hf_credit_leaderboard.seasons import SeasonSecret
     from hf_credit_leaderboard.service import Verifier
 
-    known, _, _ = hub.season(benchmark)
+    known, _ = hub.season(benchmark)
     if secret is None and SECRET_VARIABLE not in os.environ:
         raise ValueError(f"a verifier needs the season's secret, got none; give --secret or set {SECRET_VARIABLE}.")
     content = os.environ[SECRET_VARIABLE].encode("utf-8") if secret is None else secret.read_bytes()
@@ -129,7 +102,7 @@ def verify(
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
         try:
-            for ruling in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).rulings():
+            for ruling in Verifier(hub, benchmark, own, limits=limits).rulings():
                 source = f"pull request {ruling.number}" if ruling.number else "merged before"
                 outcome = "listed" if ruling.listed else "rejected"
                 typer.echo(f"{source}, entry {ruling.entry}: {outcome}. {ruling.reason}")
@@ -204,9 +177,8 @@ def print_boards(results: Results) -> None:
     """Prints a table for every board with an entry."""
     from hf_credit_leaderboard import views
 
-    policies = ("rank", "name", "method", "mean", "95 % interval", "seeds", "badge")
-    wanted = {*policies, "fidelity", "of the exact", "learned", "bias", "variance"}
-    for task in results.season.boards:
+    wanted = {"rank", "name", "method", "mean", "95 % interval", "seeds", "badge"}
+    for task in results.season.tasks:
         columns, rows = views.board_table(results, task.name)
         kept = [place for place, (name, _, _) in enumerate(columns) if name in wanted]
         texts = [views.cells(columns, row) for row in rows]
@@ -227,10 +199,7 @@ def serve(
     Example:
       hf-credit leaderboard serve me/benchmark
     """
-    _serve(_hub(endpoint), benchmark, port)
-
-
-def _serve(hub: Hub, benchmark: str, port: int | None) -> None:
+    hub = _hub(endpoint)
     from hf_credit_leaderboard import page
     from hf_credit_leaderboard.sources import Source
 
@@ -249,36 +218,6 @@ def publish(benchmark: BenchmarkArgument, repo: Repo, private: Private = False, 
     from hf_credit_leaderboard.space import publish_leaderboard
 
     show(publish_leaderboard(benchmark, repo, private=private, dry_run=dry_run))
-
-
-@leaderboard.command(short_help="Try everything: a Hub, a season, entries, verification, the page.")
-def demo(
-    output: Annotated[Path, typer.Option(help="New folder for everything.")] = Path("runs/leaderboard"),
-    serve_page: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page at the end.")] = True,
-    port: Annotated[int | None, typer.Option(help="Port of the page; by default a free one.")] = None,
-    small: Annotated[bool, typer.Option(help="Use fewer tasks and methods; finishes within minutes.")] = False,
-) -> None:
-    """Starts a local Hub with a season, trains small policies, submits them and the credit of the library's methods,
-    verifies all entries and shows the page.
-
-    \b
-    Example:
-      hf-credit leaderboard demo
-    """
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # not supported by local-hub; huggingface_hub reads it on import
-    be_quiet()
-    from hf_credit_leaderboard.cli.demo import SMALL, BoardDemo, run_leaderboard_demo
-
-    with run_leaderboard_demo(SMALL if small else BoardDemo(), output, typer.echo) as (hub, benchmark):
-        print_boards(hub.results(hub.season(benchmark)[0]))
-        if serve_page:
-            _serve(hub, benchmark, port)
-            return
-    typer.echo(
-        "\nTo see the page, serve the Hub again and then the page:\n"
-        f"  hf-credit hub serve {shlex.quote(str(output / 'hub'))}\n"
-        f"  hf-credit leaderboard serve {benchmark} --endpoint http://127.0.0.1:8765"
-    )
 
 
 def _hub(endpoint: str | None) -> Hub:

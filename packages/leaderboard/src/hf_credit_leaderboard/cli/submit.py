@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import DeviceOption, EndpointOption, MethodOptions, parse_options
+from hf_credit.cli.options import DeviceOption, EndpointOption
 from hf_credit.cli.progress import Progress, be_quiet
 
 commands = typer.Typer()
@@ -26,8 +26,6 @@ def submit(
     ],
     benchmark: Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")],
     name: Annotated[str | None, typer.Option(help="Name of the entry; by default the method's.")] = None,
-    method: Annotated[str | None, typer.Option(help="Submit the credit of this method to a credit board.")] = None,
-    method_option: MethodOptions = None,
     publish_as: Annotated[
         str | None, typer.Option(help="Repository to publish folders to, as owner/name; several get -0, -1, ...")
     ] = None,
@@ -36,12 +34,6 @@ def submit(
         list[int] | None, typer.Option(help="Seed of each training run, in order; by default as recorded by the run.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Also write the files of the entry to this folder.")] = None,
-    model_results: Annotated[
-        bool,
-        typer.Option(
-            "--model-results", help="Also open a pull request with the result as .eval_results of each checkpoint."
-        ),
-    ] = False,
     dry_run: Annotated[bool, typer.Option(help="Play the tasks, but open no pull request.")] = False,
     device: DeviceOption = None,
     endpoint: EndpointOption = None,
@@ -55,7 +47,6 @@ def submit(
     Examples:
       hf-credit submit me/policy-0 me/policy-1 "sudoku 4x4" --benchmark them/benchmark
       hf-credit submit runs/relay_micro relay --publish-as me/relay --benchmark them/benchmark
-      hf-credit submit --method replay_loo "relay credit" --benchmark them/benchmark
     """
     be_quiet()  # before the imports that print warnings
     from hf_credit_leaderboard import submission
@@ -64,21 +55,13 @@ def submit(
     *runs, board = targets
     hub = Hub(endpoint=endpoint)
     about: dict[str, Any] = {"name": name, "command": shlex.join(["hf-credit", *sys.argv[1:]])}
-    if (method is None) != bool(runs):
-        raise ValueError(
-            f"an entry needs either --method or checkpoints, got --method {method} and {len(runs)} checkpoints; give "
-            "one of the two."
-        )
-    if method is not None:
-        options = parse_options(method_option)
-        made = submission.make_credit_submission(hub, benchmark, board, method, options, **about)
-    else:
-        runs = submission.published(hub, runs, publish_as, base)
-        about |= {"base": base, "seeds": seed or (), "device": device}
-        with Progress() as progress, progress.playing("episodes"):
-            made = submission.make_submission(hub, benchmark, board, runs, **about)
+    runs = submission.published(hub, runs, publish_as, base)
+    about |= {"base": base, "seeds": seed or (), "device": device}
+    with Progress() as progress, progress.playing("episodes"):
+        made = submission.make_submission(hub, benchmark, board, runs, **about)
     if output is not None:
         made.save(output)
     typer.echo(f"Entry {made.id}: mean outcome {made.score:.4f} on the public tasks of {board!r}.")
-    for opened in [] if dry_run else made.open_requests(hub, model_results):
-        typer.echo(f"Opened {opened}")
+    if not dry_run:
+        season, _ = hub.season(benchmark)
+        typer.echo(f"Opened {made.send(hub, season.results).pull_request}")
