@@ -32,6 +32,7 @@ SHARED = {
     "options",
     "parquet",
     "parquet_child",
+    "pictures",
     "playing",
     "processes",
     "redaction",

@@ -18,7 +18,6 @@ from hf_credit.evaluation.credited import (
     CreditedDecision,
     CreditedEpisode,
     CreditedReply,
-    choose_episode,
     credited_episode,
     credited_episodes,
     new_context,
@@ -26,6 +25,7 @@ from hf_credit.evaluation.credited import (
     token_credit,
 )
 from hf_credit.evaluation.episode_page import episode_page
+from hf_credit.evaluation.report import choose_episode
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, Interaction, Request
 from hf_credit.rollouts.episode import Verdict
 

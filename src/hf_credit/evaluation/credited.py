@@ -384,40 +384,6 @@ def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
         raise ValueError(f"{path}: {error}") from None
 
 
-def choose_episode(
-    episodes: Sequence[CreditedEpisode], update: int | None = None, episode: int | None = None
-) -> CreditedEpisode:
-    """Returns one of the recorded episodes.
-
-    Args:
-        episodes: from `read_episodes`, at least one.
-        update: the update; by default the last recorded one with a credit other than 0, or without any the last.
-        episode: the number in the update, from 1; by default the episode with the largest credit differences.
-
-    Raises:
-        ValueError: the update or the episode is not recorded.
-    """
-    updates = sorted({one.update for one in episodes})
-    telling = [one.update for one in episodes if any(made.credit or made.token_credit for made in one.decisions)]
-    wanted = update if update is not None else max(telling, default=updates[-1])
-    found = [one for one in episodes if one.update == wanted]
-    if not found:
-        raise ValueError(
-            f"an update must be one of the recorded {', '.join(map(str, updates))}, got {update}; choose one of them."
-        )
-    if episode is None:
-        return max(found, key=_spread_of)
-    if not 1 <= episode <= len(found):
-        raise ValueError(
-            f"an episode of update {wanted} must be from 1 to {len(found)}, got {episode}; choose one of them."
-        )
-    return found[episode - 1]
-
-
-def _spread_of(episode: CreditedEpisode) -> float:
-    return spread(other.credit for one in episode.decisions for other in (one, *one.alternatives))
-
-
 def _size(credit: DecisionCredit) -> float:
     """Returns the largest absolute credit of a decision or of its tokens; -1 without any."""
     values = credit if isinstance(credit, Sequence) else () if credit is None else (credit,)

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from hf_credit.evaluation.credit_tables import credit_table, decision_table, ledger_table, read_ledger
-from hf_credit.evaluation.credited import EPISODES_FILE, CreditedEpisode, choose_episode, read_episodes
+from hf_credit.evaluation.credited import EPISODES_FILE, CreditedEpisode, read_episodes, spread
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
 from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.plots import LINES, learning_curves
@@ -111,7 +111,7 @@ def report_of(folders: Sequence[Path], update: int | None = None, episode: int |
 
     Args:
         folders: of the runs; an episode is shown of the first.
-        update, episode: as in `hf_credit.evaluation.credited.choose_episode`.
+        update, episode: as in `choose_episode`.
 
     Raises:
         ValueError: a folder is none of a run, or named twice, or the episode is not recorded.
@@ -146,6 +146,40 @@ def report_of(folders: Sequence[Path], update: int | None = None, episode: int |
         episode=chosen,
         episodes=[one for one in recorded if chosen is not None and one.update == chosen.update],
     )
+
+
+def choose_episode(
+    episodes: Sequence[CreditedEpisode], update: int | None = None, episode: int | None = None
+) -> CreditedEpisode:
+    """Returns one of the recorded episodes.
+
+    Args:
+        episodes: from `read_episodes`, at least one.
+        update: the update; by default the last recorded one with a credit other than 0, or without any the last.
+        episode: the number in the update, from 1; by default the episode with the largest credit differences.
+
+    Raises:
+        ValueError: the update or the episode is not recorded.
+    """
+    updates = sorted({one.update for one in episodes})
+    telling = [one.update for one in episodes if any(made.credit or made.token_credit for made in one.decisions)]
+    wanted = update if update is not None else max(telling, default=updates[-1])
+    found = [one for one in episodes if one.update == wanted]
+    if not found:
+        raise ValueError(
+            f"an update must be one of the recorded {', '.join(map(str, updates))}, got {update}; choose one of them."
+        )
+    if episode is None:
+        return max(found, key=_spread_of)
+    if not 1 <= episode <= len(found):
+        raise ValueError(
+            f"an episode of update {wanted} must be from 1 to {len(found)}, got {episode}; choose one of them."
+        )
+    return found[episode - 1]
+
+
+def _spread_of(episode: CreditedEpisode) -> float:
+    return spread(other.credit for one in episode.decisions for other in (one, *one.alternatives))
 
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:

@@ -132,7 +132,10 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
         rows.append(set_apart(row, images))
         row["images"] = [{"bytes": image.encoded(), "path": name} for name, image in images.items()]
     seen = sum(len(row["images"]) for row in rows)
-    counts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "estimators": list(episodes.credits)}
+    counts: dict[str, Any] = {
+        "rows": {"episodes": len(rows), "decisions": len(decisions)},
+        "estimators": list(episodes.credits),
+    }
     counts |= {"images": seen} if seen else {}
     with filled(folder) as new:
         tables.write_table(new, "episodes", "train", rows, tables.features("episodes", bool(seen)))
