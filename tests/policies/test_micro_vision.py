@@ -37,6 +37,14 @@ def test_a_board_is_as_many_tokens_as_it_has_cells(processor: Any) -> None:
     assert images_of(context) == list(request.messages[0]["content"])
 
 
+def test_its_tokenizer_alone_reads_text_and_refuses_images(processor: Any) -> None:
+    chat = Chat(processor.tokenizer)
+    messages = [{"role": "user", "content": "b3=2"}]
+    assert chat.context(messages) == Chat(processor).context(messages)
+    with pytest.raises(ValueError, match="a message must be text"):
+        chat.context(INTERACTION.pending(INTERACTION.start({}, 3))[0].messages)
+
+
 def test_a_patch_has_the_pixels_of_a_cell_unchanged(processor: Any) -> None:
     (image,) = SUDOKU.observe(SUDOKU.initial_state(SUDOKU.sample_task(3), 3))
     seen = processor(images=[image.pil()], text=[IMAGE_TOKEN], return_tensors="pt")["pixel_values"]

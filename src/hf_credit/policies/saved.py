@@ -64,7 +64,7 @@ def load_role_models(
     Args:
         models: by role, or `"continuations"` (`CONTINUATIONS`), a folder or an id on the Hub; or a mapping of this
             `name` and `options`, which are parameters of a `hf_credit.tasks.Sampling`. By default decoding is greedy.
-        tokenizer: the policy's, with which their contexts are encoded.
+        tokenizer: the policy's, or its processor, with which their contexts are encoded.
         max_new_tokens: maximum length of a reply in tokens, unless `options` say it.
         device, trust_remote_code: as in `load_policy`.
 
@@ -78,12 +78,12 @@ def load_role_models(
         name, own = name_and_options(f"the model of {role!r}", given)
         refuse_options("role model", Sampling, name, own)
         network, its_own = load_policy(name, device, trust_remote_code)
-        if media_of(its_own).tokenizer.get_vocab() != tokenizer.get_vocab():
+        if media_of(its_own).tokenizer.get_vocab() != media_of(tokenizer).tokenizer.get_vocab():
             raise ValueError(
                 f"a model that replies for {role!r} must have the policy's vocabulary, got {name!r} with another; "
                 "choose a model of the policy's family."
             )
-        found[role] = sampler(network, its_own, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
+        found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
     return found
 
 
@@ -124,7 +124,7 @@ class SavedPolicy:
         loaded = load_sampler(model, spec.sampling, device, trust_remote_code, base, self._logprobs)
         self.network, processing_class, self.generate = loaded
         self.tokenizer = media_of(processing_class).tokenizer
-        own = self._role_models, interaction, self.tokenizer, most, device, trust_remote_code
+        own = self._role_models, interaction, processing_class, most, device, trust_remote_code
         self._others = load_role_models(*own)
         self.chat = Chat(processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.max_context_tokens = max_context_tokens(self.network, most)

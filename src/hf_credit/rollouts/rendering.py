@@ -49,9 +49,10 @@ _CONTENTS = re.compile(r"{{ message(\['content'\]|\.content) }}")
 
 
 def of_parts(template: str) -> str:
-    """Returns the template of a micro policy for one that sees, whose messages are lists of parts."""
-    written = "{{ '" + IMAGE_TOKEN + "' if part.type == 'image' else part.text }}"
-    return _CONTENTS.sub("{% for part in message.content or [] %}" + written + "{% endfor %}", template)
+    """Returns the template of a micro policy for one that sees, whose messages are text or lists of parts."""
+    text = "{% if message.content is string %}{{ message.content }}{% else %}"
+    part = "{{ '" + IMAGE_TOKEN + "' if part.type == 'image' else part.text }}"
+    return _CONTENTS.sub(text + "{% for part in message.content or [] %}" + part + "{% endfor %}{% endif %}", template)
 
 
 RESPONSE_TEMPLATE = {

@@ -23,7 +23,6 @@ from hf_credit.loading import device_of, load_processing_class, refuse_adapters
 from hf_credit.methods import Method
 from hf_credit.policies.saved import load_role_models
 from hf_credit.rollouts.capabilities import Oracled, Replayable
-from hf_credit.rollouts.media import media_of
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
@@ -144,11 +143,10 @@ class SignalProtocol(Protocol):
             critic_model=setup.critic_model,
             trust_remote_code=trusted,
         )
-        processing_class = load_processing_class(model, trusted)
-        tokenizer = media_of(processing_class).tokenizer
+        tokenizer = load_processing_class(model, trusted)
         untrained = loading.get("role_models") or {}
         settings: dict[str, Any] = {
-            "processing_class": processing_class,
+            "processing_class": tokenizer,
             "samplers": load_role_models(untrained, interaction, tokenizer, most, str(args.device), trusted),
         }
         train = Dataset.from_list([dict(row) for row in chosen])
