@@ -15,7 +15,6 @@ from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
 from hf_credit_bench import Problem, TablePolicy, cells, guide, make_method, make_problem
-from hf_credit_bench.cells import Job
 from hf_credit_bench.measures import STEPS
 from hf_credit_bench.play import Player, Ways
 from hf_credit_bench.problems import Chain, Revisit
@@ -137,23 +136,6 @@ def test_a_networks_probabilities_in_all_views_make_a_table(scripts: dict[str, M
     table = micro.tabulated(model, tokenizer, world)
     assert table.probabilities.shape == (len(world.views), 2)
     np.testing.assert_allclose(table.probabilities[:, 1], 0.8, atol=0.1)
-
-
-def test_a_taught_critic_gains_only_where_it_is_ahead_after_correction(scripts: dict[str, ModuleType]) -> None:
-    kinds = scripts["kinds_of_critic"]
-    taught = {"key": 0.2, "chain": -0.2, "late": 0.0}  # less the untaught one
-    known: dict[str, Any] = {}
-    todo = []
-    for problem, ahead in taught.items():
-        arms = [("rloo", "exact"), *(("ppo", critic) for critic in kinds.CRITICS)]
-        for method, critic in arms:
-            job = Job(method=method, problem=problem, critic=critic)
-            own = [ahead + 0.02 * (seed % 2) - 0.01 if critic == "taught" else 0.0 for seed in range(10)]
-            known[job.key] = {"areas": [0.5 + one for one in own]}
-            todo.append(job)
-    page = kinds.page(known, todo)
-    assert "holds in 1 of 3 problems" in page
-    assert "| key | 0.500 | 0.500 | 0.500 | 0.700 | 0.500 | 0.200 [" in page
 
 
 def enumerated_gradient(problem: Problem, size: int, commit: str) -> Any:
