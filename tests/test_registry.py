@@ -72,10 +72,15 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
         Registry[Fraction]("number", NUMBERS).make("fraction", numerator=3, sign=-1)
 
 
+NEEDED: dict[str, dict[str, Any]] = {"judge": {"model": "any"}}  # options without a default
+
+
 @pytest.mark.parametrize(("kind", "classes"), [("environment", ENVIRONMENTS), ("oracle", ORACLES)])
-def test_every_listed_name_builds_without_options_and_knows_its_name(kind: str, classes: dict[str, str]) -> None:
+def test_every_listed_name_builds_with_the_options_it_needs_and_knows_its_name(
+    kind: str, classes: dict[str, str]
+) -> None:
     for name in classes:
-        assert Registry[Any](kind, classes).make(name).name == name
+        assert Registry[Any](kind, classes).make(name, **NEEDED.get(name, {})).name == name
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
@@ -85,7 +90,7 @@ def test_make_builds_every_environment(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ORACLES))
 def test_make_builds_every_oracle(name: str) -> None:
-    assert isinstance(oracles.make(name), Oracle)
+    assert isinstance(oracles.make(name, **NEEDED.get(name, {})), Oracle)
 
 
 def test_the_package_makes_environments() -> None:
