@@ -149,6 +149,30 @@ def test_claims_of_a_world_are_corrected_together_and_those_that_are_not_run_cou
     assert (tmp_path / "ladder.png").is_file()
 
 
+def test_the_results_and_the_readme_have_the_numbers_of_the_committed_cells(
+    scripts: dict[str, ModuleType], root: Path
+) -> None:
+    run, table, finished = scripts["run"], scripts["table"], scripts["finished_cells"]
+    results = root / "evaluation" / "ladder" / "results"
+    cells = finished.read([results / "cells.json"], run.key)
+    assert (results / "results.md").read_text(encoding="utf-8") == table.markdown(cells)
+    outcome, *others = arms = ("outcome_reward", "starts_of_own", "starts_of_oracle", "verifiable_process")
+
+    def percent(found: Any, sign: str = "") -> str:
+        mean, low, high = (100 * value for value in (found.mean, found.low, found.high))
+        return f"{mean:{sign}.0f} [{low:{sign}.0f}, {high:{sign}.0f}]"
+
+    rows = [line.strip("| ").split(" | ") for line in (root / "README.md").read_text(encoding="utf-8").splitlines()]
+    told = {row[0]: row[1:] for row in rows}
+    for rung in ("4", "8", "12"):
+        ends = {arm: table.successes(cells, "sudoku", rung, arm, table.FINAL) for arm in arms}
+        assert all(list(own) == list(range(10)) for own in ends.values())
+        ahead = [ends[others[-1]][seed] - own for seed, own in ends[outcome].items()]
+        start = f"{100 * cells['sudoku', rung, table.START][0]['success']:.0f}"
+        means = [percent(table.mean_interval([*ends[arm].values()])) for arm in arms]
+        assert told[rung] == [start, *means, percent(table.mean_interval(ahead), "+")]
+
+
 def test_predictions_follow_from_cost_and_disagreement_and_are_counted_where_decided(
     scripts: dict[str, ModuleType],
 ) -> None:

@@ -34,6 +34,20 @@ COLOURS = (
     *("#777777", "#0072b2", "#56b4e9", "#cc79a7", "#000000", "#e69f00", "#999933", "#882255", "#aa4499"),
     *("#d55e00", "#f0b27a", "#117733", "#44aa99"),
 )
+IN_WORDS = {
+    "start": "before training",
+    "outcome_reward": "outcome",
+    "verifiable_process": "an oracle judges every move (VPR)",
+    "verdicts_first": "verdicts first, the outcome later",
+    "half_and_half": "half verdicts, half outcome",
+    "replay_loo": "replays (C3)",
+    "active_replay": "replays and a critic",
+    "starts_of_oracle": "outcome, begins late in right play",
+    "starts_of_own": "outcome, begins late in own successes",
+    "verdicts_from_starts": "VPR, begins late in right play",
+    "verdicts_first_from_starts": "verdicts first, begins late in right play",
+}
+MIXED = ("verdicts_first", "half_and_half", "verdicts_first_from_starts")
 EARLY, FINAL = 0.25, 1.0
 
 
@@ -221,7 +235,7 @@ A number includes its margin, so above 0 is "not behind".
 def draw(cells: Cells, path: Path) -> None:
     """Success at the end over the number of decisions: a panel for each world, a line for each arm."""
     worlds = [world for world in WORLDS if any(own == world and arm in ARMS for own, _, arm in cells)]
-    figure = Figure(figsize=(0.8 + 3.8 * max(len(worlds), 1), 4.6), dpi=130, layout="constrained")
+    figure = Figure(figsize=(3.6 + 3.8 * max(len(worlds), 1), 4.2), dpi=130, layout="constrained")
     axes = figure.subplots(1, max(len(worlds), 1), squeeze=False, sharey=True)[0]
     shown: dict[str, Any] = {}
     for world, axis in zip(worlds, axes, strict=False):
@@ -238,11 +252,13 @@ def draw(cells: Cells, path: Path) -> None:
                 beside += alone  # what is run on one rung alone stands beside it
                 x = [right[rung] + alone * 0.015 * (1 + beside) * max(right.values()) for rung in found]
                 style = {"color": colour, "marker": "s" if alone else "o", "capsize": 2, "markersize": 5 - alone}
+                style["linestyle"] = "--" if arm in MIXED else "-"  # which may lie on another line
                 shown[arm] = axis.errorbar(x, y, yerr=np.transpose(ends), **style)
         axis.set_title(world, loc="left")
         axis.set_ylim(0, 1)
         tidy(axis, "decisions of a right play", "held-out success after training" if axis is axes[0] else "")
-    figure.legend([*shown.values()], [*shown], loc="outside upper center", ncols=5, frameon=False, fontsize="small")
+    names = [IN_WORDS.get(name, name) for name in shown]
+    figure.legend([*shown.values()], names, loc="outside right center", frameon=False, fontsize="small")
     figure.savefig(path)
 
 
