@@ -177,3 +177,10 @@ def test_rows_without_the_images_of_their_tokens_are_refused() -> None:
     context = tuple(chat.context([user(RED)]))
     with pytest.raises(ValueError, match="rows must have the 0 tokens of their 0 images, got 6; keep the contexts"):
         chat.media.inputs(None, torch.tensor([context]), None)
+
+
+def test_a_model_of_text_with_the_same_tokens_gets_no_images_in_silence() -> None:
+    chat = chat_of("qwen2_5_vl")
+    context = chat.context([user(RED)])
+    with pytest.raises(ValueError, match="a model must read images here, got Linear; use one that sees"):
+        chat.media.generation_inputs(torch.nn.Linear(1, 1), [context])

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 from hf_credit.boundary import Range, read
 from hf_credit.collectors.base import Around, Rollout, RolloutBatch, TaskRow
+from hf_credit.content import in_words
 from hf_credit.options import Count
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Ending, Episode, Interaction, Request, RolloutRequest
@@ -124,7 +125,7 @@ class Ratings(Around):
         first = context.interaction.pending(episode.decisions[0].state)[0].messages[-1]["content"]
         said = "\n\n".join(f"{one.role}: {spoken(one.action_text)}" for one in episode.decisions)
         example = json.dumps({"outcome": _result(episode), "shares": dict.fromkeys(self.roles, 1 / len(self.roles))})
-        return tuple(_QUESTION.format(first, said, _result(episode), role, example) for role in self.roles)
+        return tuple(_QUESTION.format(in_words(first), said, _result(episode), role, example) for role in self.roles)
 
     def _shares(self, reply: str, result: str) -> tuple[float, ...] | None:
         """The shares of all roles in a rating; `None` if it cannot be read."""

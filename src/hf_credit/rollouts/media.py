@@ -237,6 +237,8 @@ class Pictures(Media):
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         known = inspect.signature(type(inner).forward).parameters.keys()
         pixels = {name: made[name].to(model.device) for name in known & made.keys() - _OF_TOKENS}
+        if not pixels:
+            raise ValueError(f"a model must read images here, got {type(inner).__name__}; use one that sees.")
         return {**pixels, **dict.fromkeys(known & _TYPES, types)}
 
     def _new_written(self, size: tuple[int, int]) -> tuple[str, int]:
