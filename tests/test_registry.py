@@ -72,7 +72,8 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
         Registry[Fraction]("number", NUMBERS).make("fraction", numerator=3, sign=-1)
 
 
-NEEDED: dict[str, dict[str, Any]] = {"judge": {"model": "any"}}  # options without a default
+# options without a default
+NEEDED: dict[str, dict[str, Any]] = {"judge": {"model": "any"}, "log_ratio": {"policy": "a", "reference": "b"}}
 
 
 @pytest.mark.parametrize(("kind", "classes"), [("environment", ENVIRONMENTS), ("oracle", ORACLES)])

@@ -84,6 +84,8 @@ def evaluate(
         from hf_credit.evaluation.report import results_rows
 
         print_rows(["", "mean [95% interval]"], results_rows({"policy": results}))
+        if costs := results.about.get("verdicts"):
+            typer.echo("Verdicts: " + ", ".join(f"{count:,} {name}" for name, count in costs.items()))
         failed = next((record.error for record in results.records if record.error), None)
         if failed is not None:
             typer.echo(f"At least one episode ended in an error, for example: {failed}", err=True)

@@ -49,7 +49,7 @@ def evaluate_policy(
         starts: each with a task and a different seed; see `hf_credit.tasks.rows.evaluation_starts`.
         oracle: judges every action, if there is one.
         max_concurrent, max_context_tokens: as in `Engine`.
-        about: stored in the results.
+        about: stored in the results, with what a `Judge` took as `verdicts`.
         on_episodes: called at the end with the starts and their episodes, including verdicts.
 
     Raises:
@@ -63,14 +63,15 @@ def evaluate_policy(
         raise ValueError(f"every start must have a different seed, got {repeated[0]} more than once; remove it.")
     engine = Engine(interaction, chat, generate, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
+    costs = Counter[str]()
     if oracle is not None:
-        episodes = verify(episodes, oracle, interaction, engine.failures)
+        episodes = verify(episodes, oracle, interaction, engine.failures, costs)
     refuse_total_failure(episodes, what="of an evaluation")
     refuse_unplayed(episodes, engine.max_context_tokens)
     if on_episodes is not None:
         on_episodes(starts, episodes)
     records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
-    return EvalResults(records=records, about=dict(about or {}))
+    return EvalResults(records=records, about={**(about or {}), **({"verdicts": dict(costs)} if costs else {})})
 
 
 def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:

@@ -22,6 +22,7 @@ ORACLES = {
     "evidence_hacker": "hf_credit.oracles.evidence_play:EvidenceHacker",
     "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
     "judge": "hf_credit.oracles.judge_model:JudgeModel",
+    "log_ratio": "hf_credit.policies.log_ratio:LogRatioJudge",  # above, where models are opened
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
     "sokoban_search": "hf_credit.oracles.sokoban_search:SokobanSearchOracle",

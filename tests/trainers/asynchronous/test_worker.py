@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judge_server import JudgeServer, completion
 from simulated_walks import Shuffled, Walks, tasks
 
 from hf_credit import methods
@@ -68,6 +69,24 @@ def running() -> Any:
     yield start
     for one in started:
         one.stop()
+
+
+def test_a_judge_model_gives_verdicts_to_collections_and_its_tokens_are_in_the_ledger(chat: Any, running: Any) -> None:
+    with JudgeServer(lambda body: completion("yes" if len(body["messages"][1]["content"]) % 2 else "no")) as server:
+        judge = {"name": "judge", "options": {"model": "m", "base_url": server.url, "concurrency": 2}}
+        method = methods.make("arew", group_size=2, oracle=judge)
+        found = drawn(running(worker(chat, method=method)), 3)
+    scores = {
+        decision.verdict.score
+        for one in found
+        for episode in one.credited.episodes
+        for decision in episode.decisions
+        if decision.verdict is not None
+    }
+    assert scores == {0.0, 1.0}
+    assert all(one.metrics["oracle/unknown"] == 0 for one in found)
+    assert sum(one.ledger.others["judge"] for one in found) == sum(one.metrics["oracle/tokens"] for one in found) > 0
+    assert len(server.asked) > 3
 
 
 def test_collections_are_those_of_a_synchronous_update(chat: Any, running: Any) -> None:
