@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -62,6 +63,17 @@ def test_results_are_shown_as_a_table(command: Callable[..., Any], trained_run: 
     assert "mean [95% interval]" in out
     assert "completion rate" in out
     assert "oracle-valid actions" in out
+
+
+def test_what_the_verdicts_of_a_judge_took_is_shown(command: Callable[..., Any], trained_run: Path) -> None:
+    judge = {"name": "log_ratio", "options": {"policy": str(trained_run), "reference": str(trained_run)}}
+    asked = ("evaluate", trained_run, "--episodes", 4, "--oracle", json.dumps(judge))
+    code, out, _ = command(*asked)
+    assert code == 0
+    (line,) = (one for one in out.splitlines() if one.startswith("Verdicts: "))
+    assert re.fullmatch(r"Verdicts: [0-9,]+ tokens, 0 failed/unreadable, [0-9]+ known, 0 unknown", line)
+    took = json.loads(command(*asked, "--json")[1])["verdicts"]
+    assert took["tokens"] > took["known"] > 0
 
 
 def test_a_policy_without_a_recorded_task_needs_a_task(command: Callable[..., Any], micro_policy: Path) -> None:

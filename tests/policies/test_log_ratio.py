@@ -53,7 +53,7 @@ def logistic(value: float) -> float:
 
 def test_a_score_is_the_logistic_of_the_sum_over_the_tokens_of_the_move(likes: Likes, tokenizer: Any) -> None:
     judge, costs, size = (
-        LogRatioJudge(policy=likes(u=3), reference=likes(), device="cpu"),
+        LogRatioJudge(policy=likes(u=3), reference=likes()),
         Counter[str](),
         len(tokenizer),
     )
@@ -64,15 +64,13 @@ def test_a_score_is_the_logistic_of_the_sum_over_the_tokens_of_the_move(likes: L
     assert found == pytest.approx([logistic(up), logistic(down), logistic(up)], abs=1e-6)
     assert found[0] > 0.5 > found[1]
     context = len("Where to?") + 3  # with the tokens of the role, of its end, and of the assistant's
-    assert costs == {"tokens": 2 * (context + 3 + context + 5)}  # both models, equal moves once
+    assert +costs == {"tokens": 2 * (context + 3 + context + 5)}  # both models, equal moves once
 
 
 def test_scale_mean_and_centre_are_those_of_the_formula(likes: Likes, tokenizer: Any) -> None:
     size = len(tokenizer)
     per_token = (math.log(3) / 3 + math.log(size / (size + 2)), math.log(size / (size + 2)))
-    judge = LogRatioJudge(
-        policy=likes(u=3), reference=likes(), aggregation="mean", scale=0.5, centred=True, device="cpu"
-    )
+    judge = LogRatioJudge(policy=likes(u=3), reference=likes(), aggregation="mean", scale=0.5, centred=True)
     half = (per_token[0] - per_token[1]) / 4
     found = judge.judge([move("up"), move("down")], Counter())
     assert found == pytest.approx([logistic(half), logistic(-half)], abs=1e-6)
@@ -84,15 +82,14 @@ def test_what_cannot_be_read_is_unknown_and_leaves_the_others_alone(likes: Likes
     fits = move("u" * 11)  # 12 tokens before it, and the end
     found = judge.judge([move("up", role="tool"), move("u" * 12), fits, move("up")], costs)
     assert [one is None for one in found] == [True, True, False, False]
-    assert (costs["failed/template"], costs["failed/length"], costs["failed/ratio"]) == (1, 1, 0)
+    assert costs["failed/unreadable"] == 2
     assert LogRatioJudge(policy=likes(u=3), reference=likes(), centred=True).judge([], costs) == []
 
 
-def test_a_ratio_that_is_not_finite_is_unknown(likes: Likes) -> None:
-    folder, costs = likes(u=math.inf), Counter[str]()
+def test_a_ratio_that_is_no_number_is_unknown(likes: Likes) -> None:
+    folder = likes(u=math.inf)
     judge = LogRatioJudge(policy=folder, reference=folder, centred=True)
-    assert judge.judge([move("up"), move("down", role="tool")], costs) == [None, None]
-    assert (costs["failed/ratio"], costs["failed/template"]) == (1, 1)
+    assert judge.judge([move("up"), move("down", role="tool")], Counter()) == [None, None]
 
 
 def test_the_template_has_the_arguments_in_the_policys_folder_unless_others_are_given(
@@ -112,7 +109,7 @@ def test_the_template_has_the_arguments_in_the_policys_folder_unless_others_are_
 def test_models_that_cannot_be_compared_are_refused_before_a_training(
     likes: Likes, micro_policy: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=r"^reference must have the vocabulary of policy, got .*; name the model"):
+    with pytest.raises(ValueError, match=r"^reference must have the policy's vocabulary, got .*; choose a model"):
         LogRatioJudge(policy=likes(), reference=str(micro_policy)).check()
     with pytest.raises(ValueError, match=r"^a model must be a folder with a saved policy"):
         LogRatioJudge(policy=str(tmp_path / "none"), reference=str(micro_policy)).check()

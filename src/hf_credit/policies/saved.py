@@ -77,14 +77,20 @@ def load_role_models(
     for role, given in models.items():
         name, own = name_and_options(f"the model of {role!r}", given)
         refuse_options("role model", Sampling, name, own)
-        network, its_own = load_policy(name, device, trust_remote_code)
-        if media_of(its_own).tokenizer.get_vocab() != media_of(tokenizer).tokenizer.get_vocab():
-            raise ValueError(
-                f"a model that replies for {role!r} must have the policy's vocabulary, got {name!r} with another; "
-                "choose a model of the policy's family."
-            )
+        network = load_alike(f"a model that replies for {role!r}", name, tokenizer, device, trust_remote_code)
         found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
     return found
+
+
+def load_alike(what: str, name: str, tokenizer: Any, *loading: Any) -> Any:
+    """Loads a model as `load_policy`; refuses another vocabulary than that of the policy's tokenizer or processor."""
+    network, its_own = load_policy(name, *loading)
+    if media_of(its_own).tokenizer.get_vocab() != media_of(tokenizer).tokenizer.get_vocab():
+        raise ValueError(
+            f"{what} must have the policy's vocabulary, got {name!r} with another; choose a model of the policy's "
+            "family."
+        )
+    return network
 
 
 class SavedPolicy:

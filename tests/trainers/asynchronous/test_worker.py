@@ -79,7 +79,7 @@ def test_a_judge_model_gives_verdicts_to_collections_and_its_tokens_are_in_the_l
     scores = {
         decision.verdict.score
         for one in found
-        for episode in one.credited.episodes
+        for episode in one.credited.collected.episodes
         for decision in episode.decisions
         if decision.verdict is not None
     }
