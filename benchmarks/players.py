@@ -23,7 +23,6 @@ from transformers import (
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # that its environments are experimental
 
-from hf_credit.rollouts.threads import Thread
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer
@@ -32,6 +31,7 @@ from hf_credit.environments.tasks import tasks
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.policies.scripted import Demonstration, play
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, RolloutRequest
+from hf_credit.rollouts.conversations import Conversation
 from hf_credit.trainers.micro import settings_of
 from hf_credit.trainers.warm_up import WarmUpTrainer
 
@@ -109,12 +109,12 @@ def _scripted(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> Dem
         last = decisions[-1]
         after = interaction.advance(last.state, [last.action_text])
         messages = [{"role": role, "content": content} for role, content in after.transcript]
-        thread = Thread(messages=tuple(messages[:-1]), ids=last.context_ids + last.action_ids)
+        conversation = Conversation(messages=tuple(messages[:-1]), ids=last.context_ids + last.action_ids)
         decisions.append(
             Decision(
                 role=last.role,
                 state=after,
-                context_ids=chat.context(messages, thread),
+                context_ids=chat.context(messages, conversation),
                 action_ids=(chat.tokenizer.eos_token_id,),
                 logprobs=None,
                 action_text="",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, Repo
 
 from hf_credit.checkpoints import NUMBERED, latest_complete
 from hf_credit.http_guard import bounded, httpx
+from hf_credit.trust import installed
 from hf_credit.validators import first_line
 
 if TYPE_CHECKING:
@@ -106,9 +106,17 @@ def load_tokenizer(
 def load_processing_class(name: str | Path, trust_remote_code: bool = False, revision: str | None = None) -> Any:
     """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`."""
     from transformers import AutoConfig, AutoProcessor
+    from transformers.utils import find_adapter_config_file
 
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
-    if not hasattr(AutoConfig.from_pretrained(name, **known), "vision_config") or find_spec("PIL") is None:
+    hub: dict[str, Any] = {} if revision is None else {"revision": revision}
+    base, own = str(name), known
+    if find_adapter_config_file(base, **hub) is not None:
+        from peft import PeftConfig
+
+        named = PeftConfig.from_pretrained(base, **hub)
+        base, own = str(named.base_model_name_or_path), {**known, "revision": named.revision}
+    if not installed("PIL") or not hasattr(AutoConfig.from_pretrained(base, **own), "vision_config"):
         return load_tokenizer(name, trust_remote_code, revision)
     return AutoProcessor.from_pretrained(name, padding_side="left", **known)
 

@@ -108,7 +108,8 @@ def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World
     def play(*_: Any) -> dict[str, Any]:
         raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
 
-    number = world.send(copied(world))
+    copy = (Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=0),)
+    number = world.send(packed(*world.entry("good", checkpoints=copy, name="no-space")))
     ruling = world.verifier(play=play).handle(number)
     told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
     assert "No space left on device: 'ab'" in told

@@ -167,7 +167,10 @@ def model_of(family: str, tokenizer: Any, seed: int = 0) -> Any:
         options["video_token_id"] = tokenizer.convert_tokens_to_ids("<|video_pad|>")
     config, model = (getattr(transformers, name) for name in names[family])
     torch.manual_seed(seed)
-    return model._from_config(config(**options), attn_implementation="sdpa").double()
+    made = model._from_config(config(**options), attn_implementation="sdpa").double()
+    if family == "gemma3":  # which begins without any way from images to text
+        torch.nn.init.normal_(made.model.multi_modal_projector.mm_input_projection_weight, std=0.1)
+    return made
 
 
 def picture(width: int, height: int, seed: int = 0) -> Any:

@@ -39,7 +39,7 @@ VARIED: dict[str, dict[str, Any]] = {
         "on_built": credit_alike,  # replies of a group are equal
     },
     "epsilon": {"epsilon": 0.01},
-    "epsilon_high": {"epsilon_high": 0.01},
+    "epsilon_high": {"epsilon_high": 0.0},
     "delta": {"delta": 1.01},
     "loss_type": {"loss_type": "cispo", "epsilon_high": 1.01},
     "entropy_coef": {"entropy_coef": 0.5},
