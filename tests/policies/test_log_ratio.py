@@ -92,18 +92,12 @@ def test_a_ratio_that_is_no_number_is_unknown(likes: Likes) -> None:
     assert judge.judge([move("up"), move("down", role="tool")], Counter()) == [None, None]
 
 
-def test_the_template_has_the_arguments_in_the_policys_folder_unless_others_are_given(
-    likes: Likes, tokenizer: Any
-) -> None:
+def test_the_template_has_the_arguments_in_the_policys_folder(likes: Likes, tokenizer: Any) -> None:
     folder, costs = likes(u=3), Counter[str]()
     Path(folder, "chat_template.jinja").write_text(tokenizer.chat_template + "{{ before }}", "utf-8")
-    spec = TaskSpec(task="sudoku", chat_template_kwargs={"before": "think"})
-    spec.save(folder)
-    reference = likes()
-    for given, length in ((None, 5), ({}, 0), ({"before": "ok"}, 2)):
-        costs.clear()
-        LogRatioJudge(policy=folder, reference=reference, chat_template_kwargs=given).judge([move("up")], costs)
-        assert costs["tokens"] == 2 * (12 + length + 3)
+    TaskSpec(task="sudoku", chat_template_kwargs={"before": "think"}).save(folder)
+    LogRatioJudge(policy=folder, reference=likes()).judge([move("up")], costs)
+    assert costs["tokens"] == 2 * (12 + len("think") + 3)
 
 
 def test_models_that_cannot_be_compared_are_refused_before_a_training(

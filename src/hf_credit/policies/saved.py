@@ -87,8 +87,7 @@ def load_alike(what: str, name: str, tokenizer: Any, *loading: Any) -> Any:
     network, its_own = load_policy(name, *loading)
     if media_of(its_own).tokenizer.get_vocab() != media_of(tokenizer).tokenizer.get_vocab():
         raise ValueError(
-            f"{what} must have the policy's vocabulary, got {name!r} with another; choose a model of the policy's "
-            "family."
+            f"{what} must have the policy's vocabulary, got {name!r} with another; choose a model of its family."
         )
     return network
 
