@@ -64,7 +64,7 @@ def test_a_score_is_the_logistic_of_the_sum_over_the_tokens_of_the_move(likes: L
     assert found == pytest.approx([logistic(up), logistic(down), logistic(up)], abs=1e-6)
     assert found[0] > 0.5 > found[1]
     context = len("Where to?") + 3  # with the tokens of the role, of its end, and of the assistant's
-    assert +costs == {"tokens": 2 * (context + 3 + context + 5)}  # both models, equal moves once
+    assert costs == {"tokens": 2 * (context + 3 + context + 5)}  # both models, equal moves once
 
 
 def test_scale_mean_and_centre_are_those_of_the_formula(likes: Likes, tokenizer: Any) -> None:

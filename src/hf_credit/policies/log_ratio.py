@@ -63,8 +63,8 @@ class LogRatioJudge(Options, Judge):
             except Exception:  # of a template, which may raise any
                 asked.append(None)
         distinct = list(dict.fromkeys(one for one in asked if one is not None))
-        read = sum(len(x) + len(y) for x, y in distinct)
-        costs.update({"tokens": len(networks) * read, "failed/unreadable": asked.count(None)})
+        costs["tokens"] += len(networks) * sum(len(x) + len(y) for x, y in distinct)
+        costs.update(["failed/unreadable"] * asked.count(None))
         of_tokens = fmean if self.aggregation == "mean" else math.fsum
         both = (reply_logprobs(one, distinct, media=chat.media) for one in networks)
         ratios = {one: of_tokens(own) - of_tokens(other) for one, own, other in zip(distinct, *both, strict=True)}
@@ -74,8 +74,8 @@ class LogRatioJudge(Options, Judge):
 
     @cached_property
     def _loaded(self) -> tuple[list[Any], Chat, float]:
-        policy, processing_class = load_policy(self.policy)
-        networks = [policy, load_alike("reference", self.reference, processing_class)]
+        policy, processor = load_policy(self.policy)
+        networks = [policy, load_alike("reference", self.reference, processor)]
         spec = TaskSpec.load(self.policy)
-        chat = Chat(processing_class, spec and spec.chat_template_kwargs, end_tokens(policy, processing_class))
+        chat = Chat(processor, spec.chat_template_kwargs if spec else None, end_tokens(policy, processor))
         return networks, chat, min(max_context_tokens(one, 0) or math.inf for one in networks)
