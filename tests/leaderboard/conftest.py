@@ -162,11 +162,15 @@ class Listed:
     ids: dict[str, str]
     outcomes: dict[str, Any]
 
-    def source(self) -> Any:
+    def results(self) -> Any:
         from hf_credit_leaderboard.results import read_results
+
+        return dataclasses.replace(read_results(self.folder, self.season), cells=CELLS)
+
+    def source(self) -> Any:
         from hf_credit_leaderboard.sources import Source
 
-        return Source(lambda: dataclasses.replace(read_results(self.folder, self.season), cells=CELLS))
+        return Source(self.results)
 
 
 def cell(method: str, trace: float, **changed: Any) -> dict[str, Any]:

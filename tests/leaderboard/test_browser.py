@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hf_credit.evaluation.statistics import paired_difference
-from hf_credit_leaderboard.results import Results, read_results
+from hf_credit_leaderboard.results import Results
 from hf_credit_leaderboard.sources import Source
 
 from .conftest import BENCHMARK, FORMULA, HOSTILE, Listed
@@ -38,7 +38,7 @@ class Switched:
     def __call__(self) -> Results:
         if self.down:
             raise OSError("the Hub must be reachable, got ConnectError; connect.")
-        return read_results(self.listed.folder, self.listed.season)
+        return cast(Results, self.listed.results())
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,17 @@ def refused_and_listed(world: World, closed: list[int], policy: str, **options: 
     return refused
 
 
+def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:
+    def play(*_: Any) -> dict[str, Any]:
+        raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
+
+    number = world.send(copied(world))
+    ruling = world.verifier(play=play).handle(number)
+    told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
+    assert "No space left on device: 'ab'" in told
+    assert str(tmp_path.parent) not in told
+
+
 def test_a_name_that_is_a_pattern_closes_its_own_request_alone(world: World) -> None:
     listed = packed(*world.entry("poor"))
     assert world.verifier().handle(world.send(listed)).listed
@@ -102,18 +113,6 @@ def test_what_an_entry_makes_the_verifier_download_goes_with_its_check_and_leave
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
     assert "must have at most 1000 bytes together" in verifier.verify("0" * 32, entry, episodes).notes[0]
     assert [*tmp_path.rglob("*.safetensors"), *tmp_path.glob("hf-credit-verification-*")] == []
-
-
-def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:
-    def play(*_: Any) -> dict[str, Any]:
-        raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
-
-    copy = (Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=0),)
-    number = world.send(packed(*world.entry("good", checkpoints=copy, name="no-space")))
-    ruling = world.verifier(play=play).handle(number)
-    told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
-    assert "No space left on device: 'ab'" in told
-    assert str(tmp_path.parent) not in told
 
 
 def test_trouble_of_the_hub_itself_closes_nothing(

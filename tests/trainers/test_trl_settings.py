@@ -39,7 +39,7 @@ VARIED: dict[str, dict[str, Any]] = {
         "on_built": credit_alike,  # replies of a group are equal
     },
     "epsilon": {"epsilon": 0.01},
-    "epsilon_high": {"epsilon_high": 0.0},
+    "epsilon_high": {"epsilon_high": 0.01},
     "delta": {"delta": 1.01},
     "loss_type": {"loss_type": "cispo", "epsilon_high": 1.01},
     "entropy_coef": {"entropy_coef": 0.5},
@@ -138,7 +138,7 @@ OTHERS: dict[str, Any] = {
 
 
 # Four rows of a prompt; what is drawn is the same in every layout.
-PLAY = {"plays": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 2,
+PLAY = {"plays": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 3,
         "num_iterations": 2, "max_steps": 2, "lr_scheduler_type": "constant"}  # fmt: skip
 LAYOUTS: dict[str, dict[str, Any]] = {
     "a row a pass": {"rows_per_forward": 1},
