@@ -29,6 +29,17 @@ ON_A_PROCESSOR: Mapping[str, Any] = {
     "disable_tqdm": True,
 }
 """Settings of every training of the evidence: without a GPU, each update logged, nothing saved or shown."""
+UNTIL_SPENT: Mapping[str, Any] = {
+    "max_steps": 100_000,
+    "lr_scheduler_type": "constant_with_warmup",
+    "shuffle_dataset": False,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "log_episodes": 0,
+    "max_concurrent_episodes": 1024,
+}
+"""Settings of a training that ends with its tokens, whose number of updates is not known beforehand."""
 
 
 def parse_options(

@@ -232,11 +232,14 @@ A number includes its margin, so above 0 is "not behind".
 """
 
 
-def draw(cells: Cells, path: Path) -> None:
-    """Success at the end over the number of decisions: a panel for each world, a line for each arm."""
+def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
+    """Success at the end over the number of decisions: a panel for each world, a line for each arm; for a `narrow`
+    screen below each other."""
     worlds = [world for world in WORLDS if any(own == world and arm in ARMS for own, _, arm in cells)]
-    figure = Figure(figsize=(3.6 + 3.8 * max(len(worlds), 1), 4.2), dpi=130, layout="constrained")
-    axes = figure.subplots(1, max(len(worlds), 1), squeeze=False, sharey=True)[0]
+    panels = max(len(worlds), 1)
+    size = (4.2, 1.8 + 3.4 * panels) if narrow else (3.6 + 3.8 * panels, 4.2)
+    figure = Figure(figsize=size, dpi=130, layout="constrained")
+    axes = figure.subplots(*((panels, 1) if narrow else (1, panels)), squeeze=False, sharey=True).flatten()
     shown: dict[str, Any] = {}
     for world, axis in zip(worlds, axes, strict=False):
         started = {rung: cells[world, rung, START][0] for rung in WORLDS[world].rungs if (world, rung, START) in cells}
@@ -256,9 +259,10 @@ def draw(cells: Cells, path: Path) -> None:
                 shown[arm] = axis.errorbar(x, y, yerr=np.transpose(ends), **style)
         axis.set_title(world, loc="left")
         axis.set_ylim(0, 1)
-        tidy(axis, "decisions of a right play", "held-out success after training" if axis is axes[0] else "")
+        tidy(axis, "decisions of a right play", "held-out success after training" if narrow or axis is axes[0] else "")
     names = [IN_WORDS.get(name, name) for name in shown]
-    figure.legend([*shown.values()], names, loc="outside right center", frameon=False, fontsize="small")
+    place = "outside lower left" if narrow else "outside right center"
+    figure.legend([*shown.values()], names, loc=place, frameon=False, fontsize="small")
     figure.savefig(path)
 
 
@@ -268,6 +272,7 @@ def write_tables(paths: Iterable[Path], folder: Path) -> None:
     write(cells, folder, markdown(cells))
     (folder / "predictions.json").write_text(json.dumps(all_predicted(cells), indent=1) + "\n", encoding="utf-8")
     draw(cells, folder / "ladder.png")
+    draw(cells, folder / "ladder_narrow.png", narrow=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from erring import Erring
 from finished_cells import Cell, common_seeds, interval, read, write
-from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, run_cells, write_whole
+from running import ON_A_PROCESSOR, UNTIL_SPENT, one_cell, parse_options, prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.runs import versions
@@ -156,16 +156,9 @@ def trained(
             output_dir=folder,
             instances_per_update=rows,
             per_device_train_batch_size=rows,
-            max_steps=100_000,
-            lr_scheduler_type="constant_with_warmup",
-            shuffle_dataset=False,
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            log_episodes=0,
-            max_concurrent_episodes=1024,
             seed=seed,
             **ON_A_PROCESSOR,
+            **UNTIL_SPENT,
             **experiment["training"],
         )
         trainer = CreditTrainer(
