@@ -106,19 +106,13 @@ def load_tokenizer(
 def load_processing_class(name: str | Path, trust_remote_code: bool = False, revision: str | None = None) -> Any:
     """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`."""
     from transformers import AutoConfig, AutoProcessor
-    from transformers.utils import find_adapter_config_file
 
-    known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
-    hub: dict[str, Any] = {} if revision is None else {"revision": revision}
-    base, own = str(name), known
-    if find_adapter_config_file(base, **hub) is not None:
-        from peft import PeftConfig
-
-        named = PeftConfig.from_pretrained(base, **hub)
-        base, own = str(named.base_model_name_or_path), {**known, "revision": named.revision}
-    if not installed("PIL") or not hasattr(AutoConfig.from_pretrained(base, **own), "vision_config"):
+    known: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    base, base_revision = _base_of(name, revision) or (name, revision)
+    config = AutoConfig.from_pretrained(base, revision=base_revision, **known)
+    if not installed("PIL") or not hasattr(config, "vision_config"):
         return load_tokenizer(name, trust_remote_code, revision)
-    return AutoProcessor.from_pretrained(name, padding_side="left", **known)
+    return AutoProcessor.from_pretrained(name, padding_side="left", revision=revision, **known)
 
 
 def load_model(name: str | Path, **options: Any) -> Any:
@@ -133,10 +127,9 @@ def load_model(name: str | Path, **options: Any) -> Any:
         OSError: there is no such model.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-    from transformers.utils import find_adapter_config_file
 
     hub = {key: options[key] for key in ("revision",) if options.get(key) is not None}
-    if find_adapter_config_file(str(name), **hub) is None:
+    if _base_of(name, hub.get("revision")) is None:
         checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **_NO_QUESTION, **options}
         known = {key: checked[key] for key in ("revision", "trust_remote_code", "subfolder") if key in checked}
         sees = hasattr(AutoConfig.from_pretrained(name, **known), "vision_config")
@@ -153,10 +146,21 @@ def load_model(name: str | Path, **options: Any) -> Any:
 
 def load_base(name: str | Path, revision: str | None = None, **options: Any) -> Any:
     """Loads the base model that an adapter names, at the revision that it names; arguments are as in `load_model`."""
+    base, revision = _base_of(name, revision) or (str(name), revision)
+    return load_model(base, **options, revision=revision)
+
+
+def _base_of(name: str | Path, revision: str | None) -> tuple[str, str | None] | None:
+    """The model that an adapter names as its base, and its revision; `None` for a whole model."""
+    from transformers.utils import find_adapter_config_file
+
+    hub: dict[str, Any] = {} if revision is None else {"revision": revision}
+    if find_adapter_config_file(str(name), **hub) is None:
+        return None
     from peft import PeftConfig
 
-    named = PeftConfig.from_pretrained(str(name), **({} if revision is None else {"revision": revision}))
-    return load_model(str(named.base_model_name_or_path), **options, revision=named.revision)
+    named = PeftConfig.from_pretrained(str(name), **hub)
+    return str(named.base_model_name_or_path), named.revision
 
 
 def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftModel:

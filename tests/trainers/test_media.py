@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from small_runs import ON_A_PROCESSOR, SAMPLED
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
@@ -19,6 +19,7 @@ from hf_credit import CreditConfig, CreditTrainer
 from hf_credit.content import Content, Image, content_of
 from hf_credit.environments import Transition
 from hf_credit.environments.sudoku import Sudoku, SudokuState
+from hf_credit.loading import load_policy
 from hf_credit.policies.generation import reply_logprobs, sampler
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Request, Row
 from hf_credit.rollouts.batches import map_micro_batches, pad_rows
@@ -249,3 +250,18 @@ def test_a_method_with_a_critic_refuses_images_before_it_trains(tmp_path: Path, 
     with pytest.raises(DryRunError, match=r"a message must be text or parts of text, got '\[image "):
         CreditTrainer(model, interaction, args, method="ppo", processing_class=processor)
     assert "a critic reads text alone here, so that a message with an image ends its episode" in caplog.text
+
+
+def test_an_adapter_of_a_model_that_sees_is_loaded_with_its_processor(tmp_path: Path) -> None:
+    processor = processor_of("gemma3")
+    model = model_of("gemma3", processor.tokenizer)
+    model.save_pretrained(tmp_path / "base")
+    processor.save_pretrained(tmp_path / "base")
+    model.name_or_path = str(tmp_path / "base")
+    get_peft_model(model, LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    processor.save_pretrained(tmp_path / "adapter")
+    network, loaded = load_policy(str(tmp_path / "adapter"))
+    assert type(loaded) is type(processor)
+    assert type(network).__name__ == "Gemma3ForConditionalGeneration"
+    seen = Chat(loaded).context([{"role": "user", "content": content_of([Image.of(picture(8, 8))])}])
+    assert len(images_of(seen)) == 1

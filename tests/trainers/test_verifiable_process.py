@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -56,7 +57,9 @@ def test_training_teaches_what_the_oracle_accepts(
         top_k=0,
     )
     valid = [entry["oracle/valid"] for entry in trainer.state.log_history if "oracle/valid" in entry]
-    assert sum(valid[-3:]) / 3 > valid[0] + 0.2
+    begun, ended = fmean(valid[:2]), fmean(valid[-3:])
+    assert begun + 0.2 < ended
+    assert ended > 0.75
 
 
 def test_training_teaches_what_a_judge_model_accepts_and_logs_what_it_cost(

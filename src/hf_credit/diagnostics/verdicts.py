@@ -90,7 +90,7 @@ def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: i
         seed: of the bootstrap of the agreement.
     """
     by_task: dict[int, Any] = defaultdict(int)
-    scores, advantages = [], []
+    scores, advantages = list[Any](), list[Any]()
     for *numbers, task in states:
         returns, own, draws = (np.asarray(one, dtype=np.float64) for one in numbers)
         by_task[task] += _sums(returns, own, draws / draws.sum())
@@ -105,7 +105,7 @@ def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: i
         error=_spanned(map(_share, error, reach)),
         own_error=_spanned(map(_share, own_error, reach)),
         margin=_spanned(map(mean_with_interval, (LINE * own_error - error).tolist())),
-        agreement=fidelity_interval(scores, advantages, seed=seed),  # type: ignore[arg-type]
+        agreement=fidelity_interval(scores, advantages, seed=seed),
         reliability=[
             (float(own.mean()), _spanned(map(_share, *parts)), len(own))
             for own, *parts in zip(inside, bins[::2], bins[1::2], strict=True)

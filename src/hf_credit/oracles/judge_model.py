@@ -287,13 +287,13 @@ def _scores(said: str, tokens: Sequence[_Token], number: int) -> Scores:
 
 def _probability(word: str, at: int, tokens: Sequence[_Token]) -> float:
     """p(yes) / (p(yes) + p(no)) at the token of the character `at`; by the word if it is unknown."""
-    end, mass = 0, Counter[str]()
+    end, mass = 0, {"yes": 0.0, "no": 0.0}
     for token in tokens:
         end += len(token["token"])
         if at < end:
             for one in token["top_logprobs"]:
                 begun = one["token"].strip().lower()
-                for name in ("yes", "no") if begun else ():
-                    mass[name] += math.exp(min(one["logprob"], 0.0)) if name.startswith(begun) else 0  # type: ignore[assignment]
+                for name in mass if begun else ():
+                    mass[name] += math.exp(min(one["logprob"], 0.0)) if name.startswith(begun) else 0.0
             break
-    return mass["yes"] / mass.total() if mass.total() else float(word == "yes")
+    return mass["yes"] / sum(mass.values()) if any(mass.values()) else float(word == "yes")

@@ -125,7 +125,7 @@ class Engine(Generic[S]):
         """
         states = SharedStates(self.interaction)
         self._read.count_with(self.chat, None if math.isinf(self.max_context_tokens) else int(self.max_context_tokens))
-        all_running = [self._walk(start, place) for place, start in enumerate(starts)]
+        all_running = [self._unbegun(start, place) for place, start in enumerate(starts)]
         waiting, ready = deque(all_running), list[RunningEpisode[S]]()
         live = opened = 0
         arrivals = Arrivals(self.lock)
@@ -179,7 +179,7 @@ class Engine(Generic[S]):
         limit = self._batched.most_live
         return self.max_concurrent if limit is None else min(limit, self.max_concurrent)
 
-    def _walk(self, start: RolloutRequest[S], place: int) -> RunningEpisode[S]:
+    def _unbegun(self, start: RolloutRequest[S], place: int) -> RunningEpisode[S]:
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"a fanout must be at least 1 at every step, got {start.fanout}; raise it.")
         if start.state is not None or max(start.fanout, default=1) > 1:
