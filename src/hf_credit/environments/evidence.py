@@ -168,13 +168,6 @@ class Evidence(Environment[EvidenceState]):
         following = after(state, plain) if legal else replace(state, status="invalid")
         return self._transition(following, self.outcome(following), plain if legal else None)
 
-    def ways(self, state: EvidenceState, action: str) -> tuple[tuple[float, EvidenceState], ...]:
-        """The possible next states with their probabilities, which sum to 1."""
-        if action not in legal_actions(state):
-            return ((1.0, replace(state, status="invalid")),)
-        done, failed = _done(state, action), _failed(state, action)
-        return ((1.0, done),) if failed is None else ((1 - state.flaky, done), (state.flaky, failed))
-
     def outcome(self, state: EvidenceState) -> float:
         """The check: 1.0 for a right answer, and for any answer after a patch; else 0.0."""
         return float(state.answer > 0 and (state.patched or right(state)))
