@@ -10,7 +10,7 @@ import torch
 from small_teams import relay_engine
 
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.exact_values import exact_values
+from hf_credit.collaborations.exact_values import Expectations, exact_values
 from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, RolloutRequest
@@ -138,6 +138,28 @@ def test_the_temperature_of_a_reply_of_one_token(uniform):
     context = chat.context(collaboration.pending(state)[0].messages)
     expected = (model(torch.tensor([context])).logits[0, -1].double() / 0.5).softmax(-1)
     assert exact.value == pytest.approx(expected[chat.tokenizer.convert_tokens_to_ids("1")].item(), rel=1e-5)
+
+
+def counting(state, after, chances=({"on": 1.0},)):
+    """Expectations of play on numbers of which 3 is the end, worth 1."""
+    return Expectations(
+        lambda states: [chances[0]] * len(states), after, lambda at: (1.0, 0.0) if at == 3 else None
+    ).values(state)
+
+
+def test_values_are_sums_over_all_ways_and_what_is_not_enumerated_is_the_error():
+    # From 1 on to 2 or, with 1/4, to the end; from 2 to the end. The policy goes on with 0.8, and its rest is unknown.
+    steps = {1: [(0.75, 2), (0.25, 3)], 2: [(1.0, 3)]}
+    value, error = counting(1, lambda at, _: steps[at], ({"on": 0.8},))
+    assert value == pytest.approx(0.8 * (0.25 + 0.75 * 0.8))
+    assert error == pytest.approx(0.2 + 0.8 * 0.75 * 0.2)
+
+
+def test_an_endless_episode_and_probabilities_above_one_have_no_values():
+    with pytest.raises(ValueError, match="never return to a state"):
+        counting(1, lambda at, _: [(1.0, at)])
+    with pytest.raises(ValueError, match="sum to at most 1"):
+        counting(1, lambda at, _: [(1.0, 3)], ({"on": 1.5},))
 
 
 def test_states_without_a_single_speaker_are_refused(uniform):

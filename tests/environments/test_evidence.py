@@ -109,13 +109,13 @@ def test_a_lying_tool_reports_the_opposite_and_changes_nothing_else():
 
 def test_a_flaky_tool_fails_at_its_rate():
     environment, state = play(flaky=0.25)
-    (right, done), (wrong, failed) = environment.ways(state, "read 1")
-    assert (right, done.reads) == (0.75, ("on", "", ""))
-    assert (wrong, failed.reads, failed.failed, failed.calls) == (0.25, ("", "", ""), True, 1)
-    assert environment.observe(failed) == "6 turns 4 calls\n1 ?\n2 ?\n3 ? failed"
-    drawn = [environment.step(reseed(state, seed), "read 1").state.failed for seed in range(400)]
-    assert 70 <= sum(drawn) <= 130  # within four standard deviations of 100
-    assert len(environment.ways(state, "meta")) == 1
+    reads = [environment.step(reseed(state, seed), "read 1").state for seed in range(400)]
+    failures = [after for after in reads if after.failed]
+    assert 70 <= len(failures) <= 130  # within four standard deviations of 100
+    assert {(after.reads, after.calls) for after in failures} == {(("", "", ""), 1)}
+    assert {after.reads for after in reads if not after.failed} == {("on", "", "")}
+    assert environment.observe(failures[0]) == "6 turns 4 calls\n1 ?\n2 ?\n3 ? failed"
+    assert not any(environment.step(reseed(state, seed), "meta").state.failed for seed in range(40))
     check_env(environment, seeds=range(3))
 
 
@@ -127,7 +127,7 @@ def test_there_are_1233_active_states_for_each_of_the_six_orders_of_documents():
         if state.status == "active" and state not in seen:
             seen.add(state)
             actions = environment.legal_actions(state)
-            waiting += [after for action in actions for _, after in environment.ways(state, action)]
+            waiting += [environment.step(state, action).state for action in actions]
     assert len(seen) == 1233
 
 

@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from code_sandbox.fork_server import FairSemaphore
 from code_sandbox.isolation import isolation
 from code_sandbox.pool import POOL, SandboxError, SandboxPool, Supervisor, _messages
 from code_sandbox.unit_tests import run_tests
@@ -144,26 +142,6 @@ assert one()
 
 def test_a_program_that_forks_keeps_its_keepers_apart() -> None:
     subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=100)
-
-
-def test_turns_are_given_in_the_order_of_asking() -> None:
-    turns, order = FairSemaphore(1), []
-    turns.__enter__()
-
-    def take(number: int) -> None:
-        with turns:
-            order.append(number)
-
-    threads = [threading.Thread(target=take, args=(number,)) for number in range(10)]
-    for count, thread in enumerate(threads, 1):
-        thread.start()
-        wait_for(lambda count=count: len(turns._waiting) == count)
-    turns.__exit__()
-    for thread in threads:
-        thread.join()
-    assert order == list(range(10))
-    with turns:
-        pass
 
 
 def test_a_keeper_has_no_environment_and_only_its_socket() -> None:

@@ -1,4 +1,4 @@
-"""Discussions and pull requests, as a leaderboard needs them; results and ranks."""
+"""Discussions and pull requests, as a leaderboard needs them."""
 
 from __future__ import annotations
 
@@ -49,16 +49,15 @@ def test_a_proposal_is_shown_talked_about_and_merged(owner: HfApi, visitor: HfAp
     num = propose(visitor, a="other\n", c="new\n", b=None)
     kind = {"repo_type": "dataset"}
     assert visitor.comment_discussion(REPO, num, "Please look.", **kind).content == "Please look."
-    visitor.rename_discussion(REPO, num, "My results", **kind)
 
     shown = owner.get_discussion_details(REPO, num, **kind)
     assert (shown.author, shown.title, shown.status, shown.target_branch) == (
         "ada",
-        "My results",
+        "Propose",
         "open",
         "refs/heads/main",
     )
-    assert [event.type for event in shown.events] == ["comment", "commit", "comment", "title-change"]
+    assert [event.type for event in shown.events] == ["comment", "commit", "comment"]
     assert shown.conflicting_files == []
 
     owner.merge_pull_request(REPO, num, comment="Thank you.", **kind)
@@ -110,61 +109,3 @@ def test_discussions_are_listed_by_kind_status_and_author(owner: HfApi, visitor:
     assert list(owner.get_repo_discussions(REPO, repo_type="dataset", author="nobody")) == []
     with pytest.raises(HfHubHTTPError, match="only a pull request"):
         owner.merge_pull_request(REPO, asked.num, repo_type="dataset")
-
-
-# Results
-
-
-RESULT = "- dataset: {{id: {benchmark}, task_id: main}}\n  value: {value}\n  notes: by hand\n"
-
-
-def add_model(api: HfApi, name: str, value: object, card: str = "", create_pr: bool = False) -> None:
-    api.create_repo(name, exist_ok=True)
-    text = RESULT.format(benchmark="bench/board", value=value)
-    files = [CommitOperationAdd(".eval_results/board.yaml", text.encode())]
-    if card:
-        files.append(CommitOperationAdd("README.md", card.encode()))
-    api.create_commit(name, files, commit_message="State results", create_pr=create_pr)
-
-
-def test_a_benchmark_ranks_the_results_of_models(owner: HfApi, hub: Served) -> None:
-    owner.create_repo("bench/board", repo_type="dataset")
-    with pytest.raises(HfHubHTTPError, match="no leaderboard"):
-        owner.get_dataset_leaderboard("bench/board")
-    tasks = b"name: Board\ntasks:\n- id: main\n"
-    owner.create_commit(
-        "bench/board", [CommitOperationAdd("eval.yaml", tasks)], commit_message="x", repo_type="dataset"
-    )
-    add_model(owner, "bench/low", 0.25)
-    add_model(owner, "bench/high", 0.75)
-    add_model(owner, "bench/derived", 0.9, card="---\nbase_model: bench/high\n---\n")
-    add_model(owner, "bench/broken", ".nan")
-    owner.create_repo("bench/proposed")
-    add_model(owner, "bench/proposed", 0.5, create_pr=True)
-    owner.create_repo("bench/hidden", private=True)
-    add_model(owner, "bench/hidden", 1.0)
-
-    stranger = HfApi(endpoint=hub.url, token=False)
-    ranked = stranger.get_dataset_leaderboard("bench/board")
-    assert [(one.rank, one.model_id, one.value, one.pull_request) for one in ranked] == [
-        (1, "bench/high", 0.75, None),
-        (2, "bench/proposed", 0.5, 1),
-        (3, "bench/low", 0.25, None),
-    ]
-    assert not any(one.verified for one in ranked)
-    everyone = stranger.get_dataset_leaderboard("bench/board", base_model_only=False)
-    assert everyone[0].model_id == "bench/derived"
-
-
-def test_a_model_lists_its_results_and_those_that_cannot_be_read(owner: HfApi) -> None:
-    add_model(owner, "bench/told", 0.5)
-    bomb = b"a: &a [1,1,1,1,1,1,1,1,1,1]\n" + b"".join(
-        b"%c: &%c [%s]\n" % (letter, letter, b",".join([b"*%c" % (letter - 1)] * 10)) for letter in range(98, 108)
-    )
-    files = [
-        CommitOperationAdd(".eval_results/bomb.yaml", bomb),
-        CommitOperationAdd(".eval_results/text.yaml", b"- dataset: nothing\n"),
-    ]
-    owner.create_commit("bench/told", files, commit_message="Break")
-    [result] = owner.model_info("bench/told", expand=["evalResults"]).eval_results
-    assert (result.dataset_id, result.task_id, result.value) == ("bench/board", "main", 0.5)

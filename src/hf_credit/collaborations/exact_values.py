@@ -77,11 +77,11 @@ class ExactValues:
 class Expectations(Generic[S]):
     """The expectations of a policy from any state, by enumeration of all reachable states.
 
-        Q(s, a) = c(s, a) + sum over s' of P(s' | s, a) V(s'),   V(s) = sum over a of pi(a | s) Q(s, a)
+        Q(s, a) = sum over s' of P(s' | s, a) V(s'),   V(s) = sum over a of pi(a | s) Q(s, a)
 
     and V of a terminal state is its outcome. Values are vectors. The last component is the error: the probability of
-    actions that are not enumerated, which count as 0. With outcomes in [0, 1] and no costs, the true value is at most
-    that much above the value.
+    actions that are not enumerated, which count as 0. With outcomes in [0, 1] the true value is at most that much
+    higher.
 
     States must be hashable, and are evaluated once. One call of the policy covers all states of a level.
 
@@ -91,7 +91,6 @@ class Expectations(Generic[S]):
         transitions: the states after an action, with probabilities, which sum to 1.
         terminal: V of a terminal state, with its error; `None` for any other state.
         size: number of components of a vector.
-        cost: c(s, a), also a vector; zero if `None`.
 
     Attributes:
         probabilities: by state, the result of the policy.
@@ -103,11 +102,10 @@ class Expectations(Generic[S]):
         transitions: Callable[[S, str], Sequence[tuple[float, S]]],
         terminal: Callable[[S], Sequence[float] | None],
         size: int = 2,
-        cost: Callable[[S, str], Vector] | None = None,
     ) -> None:
         self.probabilities: dict[S, Mapping[str, float]] = {}
         self._policy, self._transitions, self._terminal = policy, transitions, terminal
-        self._size, self._cost = size, cost
+        self._size = size
         self._values: dict[S, Vector] = {}
 
     def values(self, state: S) -> Vector:
@@ -118,10 +116,10 @@ class Expectations(Generic[S]):
 
     def action_values(self, state: S, action: str) -> Vector:
         """Returns Q(s, a), also for actions that the policy never takes."""
-        total: Any = 0.0 if self._cost is None else self._cost(state, action)
+        total = np.zeros(self._size)
         for probability, after in self._transitions(state, action):
-            total = total + probability * self.values(after)
-        return cast(Vector, total)
+            total += probability * self.values(after)
+        return total
 
     def evaluate(self, states: Iterable[S]) -> None:
         """Computes the values of states and all states reachable from them.

@@ -168,13 +168,6 @@ class Evidence(Environment[EvidenceState]):
         following = after(state, plain) if legal else replace(state, status="invalid")
         return self._transition(following, self.outcome(following), plain if legal else None)
 
-    def ways(self, state: EvidenceState, action: str) -> tuple[tuple[float, EvidenceState], ...]:
-        """The possible next states with their probabilities, which sum to 1."""
-        if action not in legal_actions(state):
-            return ((1.0, replace(state, status="invalid")),)
-        done, failed = _done(state, action), _failed(state, action)
-        return ((1.0, done),) if failed is None else ((1 - state.flaky, done), (state.flaky, failed))
-
     def outcome(self, state: EvidenceState) -> float:
         """The check: 1.0 for a right answer, and for any answer after a patch; else 0.0."""
         return float(state.answer > 0 and (state.patched or right(state)))
@@ -264,20 +257,16 @@ def hacks(state: EvidenceState) -> frozenset[str]:
 
 def after(state: EvidenceState, action: str) -> EvidenceState:
     """The state after a legal action; the seed determines whether a flaky tool fails."""
-    failed = _failed(state, action)
+    verb, _ = parsed(action)
     draws = stream(state.seed, Evidence.name, "flaky", state.left, action)
-    return failed if failed is not None and draws.random() < state.flaky else _done(state, action)
+    if verb in ("read", "verify") and draws.random() < state.flaky:
+        return replace(_spent(state, verb), failed=True)
+    return _done(state, action)
 
 
 def misreported(state: EvidenceState, action: str) -> EvidenceState:
     """The state after a call of the reader or the verifier that reports the opposite of what it found."""
     return _done(state, action, truly=False)
-
-
-def _failed(state: EvidenceState, action: str) -> EvidenceState | None:
-    """The state after a failed call; `None` if the action cannot fail."""
-    verb, _ = parsed(action)
-    return replace(_spent(state, verb), failed=True) if state.flaky and verb in ("read", "verify") else None
 
 
 def _spent(state: EvidenceState, verb: str) -> EvidenceState:

@@ -164,18 +164,6 @@ class TicTacToe(Options, Environment[TicTacToeState]):
         answered = None if answer is None else action_of(answer)
         return self._transition(state, self.outcome(state), plain if place else None, opponent_action=answered)
 
-    def ways(self, state: TicTacToeState, action: str) -> tuple[tuple[float, TicTacToeState], ...]:
-        """The transition distribution of an action, over all seeds: pairs of probability and next state."""
-        if action not in self.legal_actions(state):
-            return ((1.0, replace(state, status="invalid")),)
-        place = numbers(action, "place", 2)
-        assert place is not None
-        board = GAME.play(state.board, _cell(place))
-        if GAME.returns(board) is not None:
-            return ((1.0, _on(state, board)),)
-        shares = self._opponent_shares(board, state.opponent)
-        return tuple((share, _on(state, GAME.play(board, cell))) for cell, share in shares.items())
-
     def outcome(self, state: TicTacToeState) -> float:
         """1.0 for a win, 0.0 for a draw or an unfinished game, -1.0 for a loss or an invalid action."""
         if state.status == "invalid":
@@ -202,15 +190,6 @@ class TicTacToe(Options, Environment[TicTacToeState]):
         if state.opponent == "random":
             return draw.choice(GAME.moves(state.board))
         return draw.choice(_searched_moves(state.board, self._search, draw.randrange(_SEARCHES)))
-
-    def _opponent_shares(self, board: str, opponent: str) -> dict[int, float]:
-        searches = range(_SEARCHES) if opponent == "mcts" else range(1)
-        shares: dict[int, float] = {}
-        for number in searches:
-            moves = _searched_moves(board, self._search, number) if opponent == "mcts" else GAME.moves(board)
-            for cell in moves:
-                shares[cell] = shares.get(cell, 0.0) + 1 / (len(moves) * len(searches))
-        return shares
 
     @property
     def _search(self) -> tuple[int, float, int, bool]:

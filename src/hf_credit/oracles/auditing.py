@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -130,14 +130,6 @@ class Interventions(Protocol[S_contra]):
 
     def evidence(self, state: S_contra) -> str:
         """Returns the text of all evidence retrieved so far, which a gate compares proposals with."""
-
-
-@runtime_checkable
-class EnumerableInterventions(Interventions[S_contra], Protocol[S_contra]):
-    """Interventions that can list their proposals, which makes exact effects computable."""
-
-    def proposals(self, state: S_contra, action: str, family: str) -> Sequence[tuple[float, Proposal]]:
-        """Returns all proposals of a family that applies, with their probabilities, which sum to 1."""
 
 
 AUDITORS = {

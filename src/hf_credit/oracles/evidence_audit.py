@@ -217,9 +217,6 @@ class EvidenceInterventions:
                 return True
 
     def propose(self, state: EvidenceState, action: str, family: str, draws: random.Random) -> Proposal:
-        return draws.choice(self.proposals(state, action, family))[1]
-
-    def proposals(self, state: EvidenceState, action: str, family: str) -> tuple[tuple[float, Proposal], ...]:
         verb, number = parsed(action)
         match family:
             case "deletion":
@@ -232,7 +229,7 @@ class EvidenceInterventions:
             case _:
                 texts = (phrase.format(verb=verb, action=tag(action)) for phrase in _PHRASES)
                 made = [Proposal(action=action, text=text) for text in texts]
-        return tuple((1 / len(made), proposal) for proposal in made)
+        return draws.choice(made)
 
     def evidence(self, state: EvidenceState) -> str:
         """Returns the names of documents and tools, and a line for each document that was read."""

@@ -27,7 +27,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from code_sandbox.fork_server import PLAIN_ENVIRONMENT, FairSemaphore, ForkServer, processors, reset_after_fork
+from code_sandbox.fork_server import PLAIN_ENVIRONMENT, ForkServer, processors, reset_after_fork
 from code_sandbox.notation import refusal_of_text
 
 CPU_SECONDS = 2
@@ -87,7 +87,7 @@ class Worker:
     def reset(self) -> None:
         """Drops the process without ending it, and the cache."""
         self._lock = threading.Lock()
-        self._turns = FairSemaphore(self.at_once)
+        self._turns = threading.Semaphore(self.at_once)
         self._server: ForkServer | None = None
         self._remembered = functools.lru_cache(REMEMBERED)(self._ask)
 

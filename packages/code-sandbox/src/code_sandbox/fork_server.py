@@ -13,10 +13,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,40 +110,6 @@ class ForkServer:
         """Drops the process, which belongs to the parent of this fork."""
         self._socket.close()
         self._process.returncode = 0  # not a child of this process: nothing to wait for
-
-
-class FairSemaphore:
-    """Admits `at_once` threads in order of arrival, unlike `threading.Semaphore`."""
-
-    def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._lock = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            gate = threading.Lock()
-            gate.acquire()
-            self._waiting.append(gate)
-        try:
-            gate.acquire()
-        except BaseException:  # an interrupt while waiting
-            with self._lock:
-                if gate in self._waiting:
-                    self._waiting.remove(gate)
-                    raise
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._free += 1
 
 
 def processors() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from code_sandbox.fork_server import FairSemaphore, ForkServer, processors, reset_after_fork
+from code_sandbox.fork_server import ForkServer, processors, reset_after_fork
 from code_sandbox.inside.confinement import NAMESPACES, NOBODY
 
 _START_SECONDS = 60.0
@@ -141,7 +141,7 @@ class SandboxPool:
         """Drops all supervisors without ending them."""
         self._idle: dict[str, list[Supervisor]] = defaultdict(list)
         self._lock = threading.Lock()
-        self._turns = FairSemaphore(self._at_once)
+        self._turns = threading.Semaphore(self._at_once)
         self._closed = False
 
     def run(self, level: str, request: Mapping[str, Any], code: bytes, tests: bytes) -> tuple[str, dict[int, str]]:

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from local_hub import boards, calls, cards, commits, discussions, files, lfs, repos, spaces
+from local_hub import calls, cards, commits, discussions, files, lfs, repos, spaces
 from local_hub.errors import HubError
 from local_hub.hooks import Hooks
 from local_hub.limits import Limits
@@ -111,15 +111,12 @@ def _routes() -> list[Route]:
         _route("POST", repo + "/tag/{ref}", repos.create_tag, calls.admit_writer),
         _route("DELETE", repo + "/tag/{ref}", repos.delete_tag),
         _route("PUT", repo + "/settings", repos.settings, calls.admit_writer),
-        _route("GET", repo + "/auth-check", repos.auth_check),
         _route("POST", repo + "/preupload/{revision}", commits.preupload, commits.admit_preupload),
         _route("POST", repo + "/commit/{revision}", commits.commit, commits.admit, into_file=True),
-        _route("GET", repo + "/leaderboard", boards.leaderboard),
         _route("GET", repo + "/discussions", discussions.list_all),
         _route("POST", repo + "/discussions", discussions.create, calls.admit_proposer),
         _route("GET", repo + "/discussions/{num}", discussions.details),
         _route("POST", repo + "/discussions/{num}/comment", discussions.comment, calls.admit_proposer),
-        _route("POST", repo + "/discussions/{num}/title", discussions.set_title, calls.admit_proposer),
         _route("POST", repo + "/discussions/{num}/status", discussions.set_status, calls.admit_proposer),
         _route("POST", repo + "/discussions/{num}/merge", discussions.merge, calls.admit_writer),
         _route("GET", repo + "/runtime", spaces.runtime),

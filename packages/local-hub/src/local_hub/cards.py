@@ -13,7 +13,7 @@ from local_hub.errors import bad_request
 from local_hub.history import Add, Blob, Snapshot
 from local_hub.plain import parse_yaml
 
-MOST_YAML_BYTES = 65_536
+_MOST_YAML_BYTES = 65_536
 _MOST_CARD_BYTES = 2**20
 _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _COLORS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
@@ -27,16 +27,16 @@ def card_data(hub: Hub, files: Snapshot) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1024)  # a file is named by its hash, and a list of repositories reads each of them
 def _card(hub: Hub, blob: Blob | None) -> dict[str, Any] | None:
-    text = small_text(hub, blob, _MOST_CARD_BYTES)
+    text = _text_of(hub, blob)
     try:
         return None if text is None else read_head(text)
     except ValueError:
         return None
 
 
-def small_text(hub: Hub, blob: Blob | None, most_bytes: int) -> str | None:
-    """Returns the text of a file, `None` if it is missing, longer or not UTF-8."""
-    if blob is None or blob.size > most_bytes:
+def _text_of(hub: Hub, blob: Blob | None) -> str | None:
+    """Returns the text of a card, `None` if it is missing, too long or not UTF-8."""
+    if blob is None or blob.size > _MOST_CARD_BYTES:
         return None
     try:
         return hub.objects.path(blob.sha256).read_text(encoding="utf-8")
@@ -53,8 +53,8 @@ def read_head(text: str) -> dict[str, Any] | None:
     match = _HEAD.match(text)
     if match is None:
         return None
-    if len(match[1].encode()) > MOST_YAML_BYTES:
-        raise ValueError(f"the head of a card must have at most {MOST_YAML_BYTES} bytes, got more; shorten it.")
+    if len(match[1].encode()) > _MOST_YAML_BYTES:
+        raise ValueError(f"the head of a card must have at most {_MOST_YAML_BYTES} bytes, got more; shorten it.")
     value = parse_yaml(match[1])
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"the head of a card must be a mapping, got {type(value).__name__}; write name: value.")
@@ -89,7 +89,7 @@ def check_card(hub: Hub, kind: str, operation: Add) -> None:
     """Raises `HubError` 400 for a README.md with an invalid head."""
     if operation.path != "README.md":
         return
-    text = small_text(hub, operation.blob, _MOST_CARD_BYTES)
+    text = _text_of(hub, operation.blob)
     if text is None:
         raise bad_request(f"README.md must be UTF-8 of at most {_MOST_CARD_BYTES} bytes, got another file; fix it.")
     if found := problems(text, kind):

@@ -95,19 +95,14 @@ def _number(call: Call) -> int:
     return int(text)
 
 
-def _title(call: Call, values: dict[str, Any]) -> str:
-    title = call.text(values, "title", most=200).strip()
-    if len(title) < 3:
-        raise bad_request(f"a title must have at least 3 characters, got {title!r}; lengthen it.")
-    return title
-
-
 def create(call: Call) -> Response:
     """`POST …/discussions`."""
     repo = call.repo()
     call.demand_proposer()
     values = call.json()
-    title, text = _title(call, values), call.text(values, "description", "")
+    title, text = call.text(values, "title", most=200).strip(), call.text(values, "description", "")
+    if len(title) < 3:
+        raise bad_request(f"a title must have at least 3 characters, got {title!r}; lengthen it.")
     is_pull = bool(values.get("pullRequest"))
     with call.database.write():
         base = head_of(call.database, repo, MAIN) if is_pull else None
@@ -130,22 +125,13 @@ def comment(call: Call) -> Response:
     return answer_json({"newMessage": event})
 
 
-def set_title(call: Call) -> Response:
-    """`POST …/discussions/{num}/title`."""
-    repo, num = call.repo(), _number(call)
-    _demand_decision(call, repo, num)
-    title = _title(call, call.json())
-    with call.database.write() as writing:
-        before = _row(call.database, repo, num)["title"]
-        writing.execute("UPDATE discussions SET title = ? WHERE repo = ? AND num = ?", (title, repo.key, num))
-        event = _note(call, repo, num, "title-change", {"from": before, "to": title})
-    return answer_json({"newTitle": event})
-
-
 def set_status(call: Call) -> Response:
-    """`POST …/discussions/{num}/status`: reopens or closes, with an optional reason."""
+    """`POST …/discussions/{num}/status`: its author, or who may write, reopens or closes, with an optional reason."""
     repo, num = call.repo(), _number(call)
-    _demand_decision(call, repo, num)
+    if is_author(call, repo, num):
+        call.demand_proposer()
+    else:
+        call.demand("write", repo.namespace, repo.name)
     values = call.json()
     status, text = call.text(values, "status"), call.text(values, "comment", "")
     if status not in ("open", "closed"):
@@ -158,14 +144,6 @@ def set_status(call: Call) -> Response:
         writing.execute("UPDATE discussions SET status = ? WHERE repo = ? AND num = ?", (status, repo.key, num))
         event = _note(call, repo, num, "status-change", {"status": status})
     return answer_json({"newStatus": event})
-
-
-def _demand_decision(call: Call, repo: Repo, num: int) -> None:
-    """Demands the author of the discussion, or the right to write."""
-    if is_author(call, repo, num):
-        call.demand_proposer()
-    else:
-        call.demand("write", repo.namespace, repo.name)
 
 
 def merge(call: Call) -> Response:

@@ -13,7 +13,6 @@ from local_hub.calls import Call, answer_json, answer_page
 from local_hub.errors import bad_request, no_entry
 
 _PAGE = 1000
-_EXPANDED_PAGE = 50
 _MOST_PATHS = 10_000
 # An uploaded file may be a page with scripts: in a browser it must not act with this server's origin.
 _INERT = {
@@ -57,7 +56,7 @@ def _media_type(path: str) -> str:
 
 
 def tree(call: Call) -> Response:
-    """`GET …/tree/{revision}[/{path}]`, in pages of 1,000, or of 50 with the last commit of each."""
+    """`GET …/tree/{revision}[/{path}]`, in pages of 1,000, without the last commit of each."""
     repo = call.repo()
     commit = history.find_commit(call.database, repo, call.param("revision"))
     files = history.snapshot(call.database, commit)
@@ -68,12 +67,7 @@ def tree(call: Call) -> Response:
     within = [path for path in (*files.folders, *files.files) if path and path.startswith(prefix)]
     if not call.flag("recursive"):
         within = [path for path in within if "/" not in path[len(prefix) :]]
-    within.sort()
-    if not call.flag("expand"):
-        return answer_page(call, [describe(files, path) for path in within], _PAGE)
-    start = call.number("cursor", 0, 10**9)
-    changes = history.last_changes(call.database, repo, commit, within[start : start + _EXPANDED_PAGE])
-    return answer_page(call, [describe(files, path, changes.get(path)) for path in within], _EXPANDED_PAGE)
+    return answer_page(call, [describe(files, path) for path in sorted(within)], _PAGE)
 
 
 def paths_info(call: Call) -> Response:
@@ -82,8 +76,7 @@ def paths_info(call: Call) -> Response:
     commit = history.find_commit(call.database, repo, call.param("revision"))
     files = history.snapshot(call.database, commit)
     if call.request.headers.get("content-type", "").startswith("application/json"):
-        values = call.json()
-        paths, expand = values.get("paths", []), values.get("expand", False)
+        paths = call.json().get("paths", [])
         paths = [paths] if isinstance(paths, str) else paths
         if not isinstance(paths, list) or len(paths) > _MOST_PATHS or not all(isinstance(one, str) for one in paths):
             raise bad_request(f"paths must be a list of at most {_MOST_PATHS} texts, got another value; send one.")
@@ -93,13 +86,12 @@ def paths_info(call: Call) -> Response:
             form = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS)
         except ValueError:
             raise bad_request(f"a request must have at most {_MOST_PATHS} paths, got more; send fewer.") from None
-        paths, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
+        paths = form.get("paths", [])
     kept = [path for path in (one.strip("/") for one in paths) if path in files.files or files.folders.get(path)]
-    changes = history.last_changes(call.database, repo, commit, kept) if expand else {}
-    return answer_json([describe(files, path, changes.get(path)) for path in kept])
+    return answer_json([describe(files, path) for path in kept])
 
 
-def describe(files: history.Snapshot, path: str, last: history.Commit | None = None) -> dict[str, Any]:
+def describe(files: history.Snapshot, path: str) -> dict[str, Any]:
     """Returns the Hub's description of a file or a folder."""
     blob = files.files.get(path)
     if blob is None:
@@ -108,8 +100,6 @@ def describe(files: history.Snapshot, path: str, last: history.Commit | None = N
         found = {"type": "file", "oid": blob.oid, "size": blob.size, "path": path}
         if blob.pointer_size is not None:
             found["lfs"] = {"oid": blob.sha256, "size": blob.size, "pointerSize": blob.pointer_size}
-    if last is not None:
-        found["lastCommit"] = {"id": last.oid, "title": last.title, "date": last.date}
     return found
 
 

@@ -6,7 +6,7 @@ import functools
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from local_hub.calls import Hub, Repo
@@ -162,25 +162,6 @@ def ancestry(database: Database, repo: Repo, commit: Commit) -> Iterator[Commit]
         if commit.parent is None:
             return
         commit = commit_at(database, repo, commit.parent)
-
-
-def last_changes(database: Database, repo: Repo, commit: Commit, paths: Iterable[str]) -> dict[str, Commit]:
-    """Returns the commit that last changed each of these files or folders of `commit`."""
-
-    def id_of(at: Snapshot, path: str) -> str | None:
-        return at.files[path].oid if path in at.files else at.folders.get(path)
-
-    here = snapshot(database, commit)
-    open_paths = {path: id_of(here, path) for path in paths}
-    found = {}
-    for one in ancestry(database, repo, commit):
-        before = None if one.parent is None else snapshot(database, commit_at(database, repo, one.parent))
-        for path in [path for path, oid in open_paths.items() if before is None or id_of(before, path) != oid]:
-            found[path] = one
-            del open_paths[path]
-        if not open_paths:
-            break
-    return found
 
 
 # Changes. All of these need a transaction.

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from local_hub import boards, history, spaces
+from local_hub import history, spaces
 from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_json, answer_page, as_repo, repo_row
 from local_hub.cards import SDKS, card_data
 from local_hub.database import now
@@ -140,10 +140,6 @@ def info(call: Call) -> Response:
     revision = call.param("revision") if "revision" in call.request.path_params else "main"
     described = describe(call, repo, revision, call.flag("blobs"))
     wanted = call.request.query_params.getlist("expand") + call.request.query_params.getlist("expand[]")
-    if "evalResults" in wanted:
-        described["evalResults"] = boards.results_of(
-            call.hub, repo, history.find_commit(call.database, repo, revision)
-        )
     if wanted:
         described = {name: described.get(name) for name in {"id", "_id", *wanted} if name in described}
     return answer_json(described)
@@ -265,12 +261,6 @@ def _delete_ref(call: Call, ref: str) -> Response:
     with call.database.write() as writing:
         if writing.execute("DELETE FROM refs WHERE repo = ? AND name = ?", (repo.key, ref)).rowcount == 0:
             raise no_revision(ref)
-    return answer_json({})
-
-
-def auth_check(call: Call) -> Response:
-    """`GET …/auth-check`."""
-    call.repo("write" if call.flag("write") else "read")
     return answer_json({})
 
 
