@@ -173,7 +173,7 @@ def test_a_spent_budget_makes_verdicts_unknown_and_is_said_once(
     assert (costs["tokens"], costs["failed/budget"]) == (14, 2)
     assert judge.judge([move("0"), move("9")], costs) == [1.0, None]
     assert [record.message for record in caplog.records if "budget" in record.message] == [
-        "The judge's budget of 14 tokens is spent; further verdicts are unknown."
+        "The budget of a judge, 14 tokens, is spent; it answers no more."
     ]
     assert judge_of(server, budget=14, cache=cache).judge([move("9")], costs) == [None]  # as after a kill
     assert judge_of(server, budget=15, cache=cache).judge([move("9")], costs) == [1.0]
@@ -202,7 +202,7 @@ def test_a_start_asks_once_and_refuses_a_cache_that_is_another_file(serve: Serve
     judge.check()
     assert len(server.asked) == 1
     (tmp_path / "notes.txt").write_text("my notes\n" * 100)
-    with pytest.raises(ValueError, match="cache must be its own file, got"):
+    with pytest.raises(ValueError, match="cache of a judge must be its own file, got"):
         judge_of(server, cache=str(tmp_path / "notes.txt")).check()
     assert (tmp_path / "notes.txt").read_text() == "my notes\n" * 100
 
@@ -211,8 +211,8 @@ def test_a_model_that_does_not_answer_in_the_form_is_told_at_the_start(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     judge_of(serve(completion(None))).check()  # type: ignore[arg-type]  # as a model that thinks up to the limit
-    assert [record.message[:52] for record in caplog.records if record.levelname == "WARNING"] == [
-        "The judge's answer to a trial has another form than "
+    assert [record.message[:53] for record in caplog.records if record.levelname == "WARNING"] == [
+        "The answer of a judge to a trial has another form tha"
     ]
 
 

@@ -44,12 +44,11 @@ def test_an_invalid_interaction_is_refused_in_one_sentence(interaction: Any, mes
     ("environment", "message"),
     [
         ("sudoku", r"got the str 'sudoku'; pass hf_credit.make\('sudoku'\)\."),
-        (relay(size=4), "got an object of type Relay; take CreditTrainer"),
         (None, r"got an object of type NoneType; pass hf_credit.make\('name'\)\."),
     ],
 )
 def test_an_invalid_environment_is_refused_in_one_sentence(environment: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=f"environment must be an Environment, {message}"):
+    with pytest.raises(TypeError, match=f"environment must be an Environment or an Interaction, {message}"):
         VerifiableProcessTrainer("no model", environment, settings(VerifiableProcessConfig, tmp_path))
 
 
@@ -65,6 +64,7 @@ def test_valid_arguments_pass() -> None:
     require(relay(size=4), 1, int)
     require_config(True, int)
     require_environment(make("sudoku"))
+    require_environment(relay(size=4))
 
 
 # The dry run. A folder with the tokenizer alone shows that no model was looked for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hf_credit.rollouts.capabilities import TrainedRoles
 from hf_credit.rollouts.episode import Context
-from hf_credit.rollouts.interaction import Interaction
+from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
 
 if TYPE_CHECKING:
@@ -55,6 +56,28 @@ class SubmittingSampler(Protocol):
             context: what the model reads.
             seed: replies with equal seeds are sampled with the same random numbers; `None` for no seed.
         """
+
+
+Asked = tuple[Any, Request, int | None]
+"""A state, one of its requests, and the seed of the reply; `None` for no seed."""
+
+
+class Player(ABC):
+    """Replies in words and to the state, in place of a sampler of tokens; an `Engine` encodes what it says.
+
+    Attributes:
+        seeded: whether it honours seeds, else `None`.
+    """
+
+    seeded: bool | None = None
+
+    @abstractmethod
+    def replies(self, asked: Sequence[Asked]) -> list[str | Exception]:
+        """Returns the reply to each request, or an exception that ends its episode."""
+
+    def taken(self) -> int:
+        """Returns the tokens that a model read and wrote for it since the last call."""
+        return 0
 
 
 def submits(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> TypeIs[SubmittingSampler]:

@@ -145,11 +145,6 @@ class TaskArguments(PromptSettings, ScriptArguments):
                 f"role_models need training synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-        if self.preset is not None and not self.asynchronous and self.preset.oracle and not task.has_prompts():
-            raise ValueError(
-                f"the method {self.method!r} needs an environment, got the collaboration {self.task!r}; set method, "
-                "for example to replay_loo."
-            )
 
     @property
     def asynchronous(self) -> bool:
