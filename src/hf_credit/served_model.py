@@ -122,7 +122,7 @@ class ServedModel(Options):
             for name, (found, failure, tokens) in zip(open_ones, pool.map(answer, open_ones.values()), strict=True):
                 known[name] = found
                 self._keep(name if kept else "drawn", found if kept else None, tokens)
-                costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": bool(failure)})
+                costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": int(bool(failure))})
         finally:
             pool.shutdown(cancel_futures=True)
             costs.pop("failed/", None)

@@ -15,7 +15,7 @@ from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import ReadsTokens, TrainedRoles
 from hf_credit.rollouts.media import media_of
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import Player, require_untrained
+from hf_credit.rollouts.samplers import Player, Samplers, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
 
 
@@ -139,7 +139,7 @@ class SavedPolicy:
         self.chat = Chat(processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.max_context_tokens = max_context_tokens(self.network, most)
 
-    def samplers(self, greedy: bool = False) -> GenerateFn | Mapping[str, GenerateFn]:
+    def samplers(self, greedy: bool = False) -> Samplers:
         """Returns the sampler, or that of each role, as an `Engine` takes it; at temperature 0 if `greedy`."""
         own = self.generate
         if greedy:

@@ -23,10 +23,9 @@ from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.running import RolloutRequest, RunningEpisode
 from hf_credit.rollouts.samplers import (
-    GenerateFn,
     Generation,
     Player,
-    SubmittingSampler,
+    Samplers,
     honours_seeds,
     refuse_missing,
     sample,
@@ -66,7 +65,7 @@ class Engine(Generic[S]):
         self,
         interaction: Interaction[S],
         chat: Chat,
-        generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
+        generate: Samplers,
         *,
         max_concurrent: int = 256,
         max_context_tokens: int | None = None,
@@ -105,7 +104,7 @@ class Engine(Generic[S]):
         self._batched = capabilities.Batched(interaction)
         self._trained_roles, self._costs = capabilities.TrainedRoles(interaction), capabilities.Costs(interaction)
 
-    def sampled_by(self, generate: GenerateFn | Player | Mapping[str, GenerateFn | Player]) -> Engine[S]:
+    def sampled_by(self, generate: Samplers) -> Engine[S]:
         """Returns the engine with other samplers."""
         other = copy.copy(self)
         other.generate = generate
@@ -331,8 +330,8 @@ class Engine(Generic[S]):
         self, requests: Sequence[tuple[RunningEpisode[S], int, Request]]
     ) -> Sequence[tuple[RunningEpisode[S], int, Request]]:
         """Sets the replies of players, and returns the requests to samplers of tokens."""
-        of_roles = self.generate if isinstance(self.generate, Mapping) else {}
-        players = [of_roles.get(request.role, self.generate) for _, _, request in requests]
+        of_roles: Any = self.generate if isinstance(self.generate, Mapping) else {}
+        players: list[Any] = [of_roles.get(request.role, self.generate) for _, _, request in requests]
         for player in dict.fromkeys(one for one in players if isinstance(one, Player)):
             own = [one for one, its in zip(requests, players, strict=True) if its is player]
             replies = player.replies([(running.state, one, running.draw_seed(one.event)) for running, _, one in own])

@@ -22,7 +22,7 @@ from hf_credit.rollouts.failures import (
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.running import RolloutRequest
-from hf_credit.rollouts.samplers import CONTINUATIONS, GenerateFn, Player
+from hf_credit.rollouts.samplers import CONTINUATIONS, Player, Samplers
 
 Policy = Literal["current", "frozen", "player"]
 """The trained policy, its frozen copy (`Method.refresh_frozen_every`), or the model of `continuations`, which is the
@@ -163,7 +163,7 @@ class LocalContext:
         frozen: Engine[Any] | None = None,
         logprobs: Logprobs | None = None,
         end_tokens: Collection[int] | None = None,
-        player: GenerateFn | Player | Mapping[str, GenerateFn | Player] | None = None,
+        player: Samplers | None = None,
     ) -> None:
         self.player = player
         self.engine = engine

@@ -80,13 +80,17 @@ class Player(ABC):
         return 0
 
 
-def submits(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> TypeIs[SubmittingSampler]:
+Samplers = GenerateFn | Player | Mapping[str, GenerateFn | Player] | SubmittingSampler
+"""What replies: one for all roles, or one for each."""
+
+
+def submits(generate: Samplers) -> TypeIs[SubmittingSampler]:
     """Returns whether a sampler takes single requests. It is asked for every reply, and `isinstance` would be slow."""
     return hasattr(generate, "submit")
 
 
 def sample(
-    generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
+    generate: Samplers,
     roles: Sequence[str],
     contexts: Sequence[Context],
     seeds: Sequence[int | None],
@@ -124,13 +128,13 @@ def sample(
     return replies
 
 
-def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> bool:
+def honours_seeds(generate: Samplers) -> bool:
     """Returns whether every sampler honours seeds."""
     samplers = generate.values() if isinstance(generate, Mapping) else [generate]
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
 
 
-def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler, roles: Iterable[str]) -> None:
+def refuse_missing(generate: Samplers, roles: Iterable[str]) -> None:
     """Rejects roles without a sampler."""
     if isinstance(generate, Mapping):
         for role in roles:
