@@ -12,6 +12,7 @@ from judge_server import JudgeServer, completion
 from simulated_walks import Walks
 
 from hf_credit import make, methods
+from hf_credit.agents.endpoint import Endpoint
 from hf_credit.policies.players import ScriptPlayer, ServedPlayer, player
 from hf_credit.policies.saved import load_role_models
 from hf_credit.rollouts import Engine, EnvironmentInteraction, Generation, LocalContext, Request
@@ -91,6 +92,19 @@ def test_a_budget_ends_a_players_answers(server: JudgeServer, tmp_path: Path) ->
     assert all("failed/budget 2" in str(one) for one in replies[2:])
     assert len(server.asked) == 2
     assert b"own-key" not in (tmp_path / "player.sqlite").read_bytes()
+
+
+def test_the_librarys_own_endpoint_answers_a_player(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Endpoint()
+    said = {"content": "up", "calls": [["open", '{"box": "a"}']], "ended": True, "tokens": [9, 4]}
+    keys = endpoint.open(lambda kind, call: call.answer(said, "1") if kind == "call" else None)
+    monkeypatch.setenv("OPENAI_API_KEY", keys[0])
+    plays = ServedPlayer(model="m", base_url=endpoint.base_url, retries=0).check()
+    (reply,) = plays.replies([asked(tools=[TOOL])])
+    assert str(reply).startswith("up\n<tool_call>")
+    assert plays.taken() == 13
+    endpoint.close(keys)
+    endpoint.shut()
 
 
 def test_a_server_is_asked_once_before_a_run_and_refused_in_one_sentence(server: JudgeServer) -> None:
