@@ -146,6 +146,13 @@ def test_the_script_of_the_oracle_plays_continuations_without_tokens(chat: Any) 
     assert set(values_of(context_of(chat, ScriptPlayer(sudoku(), quality=0.0)))) != {1.0}
 
 
+def test_a_role_that_plays_as_in_every_episode_costs_the_same_in_continuations(chat: Any) -> None:
+    script = ScriptPlayer(sudoku())
+    context = LocalContext(Engine(sudoku(), chat, {"agent": script}), player={"agent": script})
+    values_of(context)
+    assert context.ledger.others["continuations"] > context.ledger.tokens > 0
+
+
 def test_a_server_plays_continuations_and_its_own_count_of_tokens_stands_in_the_ledger(
     server: JudgeServer, chat: Any
 ) -> None:

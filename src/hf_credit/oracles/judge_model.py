@@ -52,7 +52,8 @@ class JudgeModel(ServedModel, Judge):
         score = p(yes) / (p(yes) + p(no))    at the token of the answer; 1 or 0 by its word without log-probabilities
 
     What the policy saw and did is quoted as JSON, in which no special token can begin. An answer counts only in the
-    form that was asked for. A failed one is unknown, and asked again if its decision returns.
+    form that was asked for. A failed one is unknown, and asked again if its decision returns. Its other options are
+    those of every `ServedModel`.
 
     Args:
         prompt: what a right decision is, in your task, for the model; the default knows no task.

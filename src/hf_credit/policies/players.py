@@ -30,7 +30,8 @@ class ServedPlayer(ServedModel, Player):
     """Plays by what a model behind a server answers to the messages and tools of each request.
 
     It decodes greedily, unless `request` has a `temperature`; a greedy answer in `cache` is that to the same request.
-    It gets images in words. Without an answer the episode ends in an error.
+    It gets images in words. Without an answer the episode ends in an error. Its other options are those of every
+    `ServedModel`.
 
     Args:
         max_new_tokens: maximum length of a reply, in tokens of the server.
@@ -48,19 +49,17 @@ class ServedPlayer(ServedModel, Player):
         costs = Counter[str]()
         greedy = self.request.get("temperature", 0) == 0
         found = self.asked([self._question(one) for _, one, _ in asked], str, costs, kept=greedy)
-        self._taken.append(costs["tokens"])
+        self._taken.update(tokens=costs["tokens"])
         why = ", ".join(f"{name} {count}" for name, count in costs.items() if name.startswith("failed/"))
         none = BadReplyError(f"a player must reply, got no answer of {self.model!r} ({why}); look at its server.")
         return [none if one is None else one for one in found]
 
     def taken(self) -> int:
-        tokens = sum(self._taken)
-        self._taken.clear()
-        return tokens
+        return self._taken.pop("tokens", 0)
 
     @cached_property
-    def _taken(self) -> list[int]:
-        return []
+    def _taken(self) -> Counter[str]:
+        return Counter()
 
     def _question(self, request: Request) -> Question:
         most = min(self.max_new_tokens, request.max_tokens or self.max_new_tokens)

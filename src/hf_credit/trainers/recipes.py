@@ -92,9 +92,8 @@ class TaskArguments(PromptSettings, ScriptArguments):
         oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
-            `{judge: Qwen/Qwen2.5-14B-Instruct}`, also with a sampling, as for
-            `hf_credit.policies.saved.load_role_models`, a server or a script; that of `continuations` plays them in place
-            of the policy.
+            `{judge: Qwen/Qwen2.5-14B-Instruct}`, also with a sampling, or a server or a script, as for
+            `hf_credit.policies.saved.load_role_models`; that of `continuations` plays them in place of the policy.
         training_tasks: tasks of an epoch, if there is no dataset and `max_steps` does not limit the run.
         held_out_tasks: tasks of an evaluation during training, if `eval_strategy` asks for one.
         problem_sets: problems to train on, in place of a dataset: NAME, NAME@REVISION or NAME=FILE. As for
