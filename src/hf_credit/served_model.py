@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ Question = tuple[Mapping[str, Any], Callable[[dict[str, Any]], Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedModel(Options):
+class ServedModel(Options, ABC):
     """Asks a model behind a server of chat completions (`/v1/chat/completions`), by the package `openai`.
 
     What a server does is an answer or none, counted by kind: there was none (`failed/unreachable`), the server refused
@@ -62,9 +63,9 @@ class ServedModel(Options):
     request: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
+    @abstractmethod
     def trial(self) -> Question:
         """What `check` asks."""
-        raise NotImplementedError
 
     def check(self) -> Self:
         """Returns itself, after it opened the cache and asked one question, once.
@@ -81,10 +82,8 @@ class ServedModel(Options):
                 f"server, or correct the options of {self.owner}."
             )
         if failure:
-            logger.warning(
-                "The answer of %s to a trial has another form than was asked for; change its request or prompt.",
-                self.owner,
-            )
+            told = "The answer of %s to a trial has another form than was asked for; change its request or prompt."
+            logger.warning(told, self.owner)
         try:
             self._keep("check", None, tokens)
         except sqlite3.Error as error:
@@ -94,16 +93,15 @@ class ServedModel(Options):
         vars(self)["_works"] = True
         return self
 
-    def asked(self, questions: Sequence[Question], kind: Any, costs: Counter[str], kept: bool = True) -> list[Any]:
+    def asked(self, questions: Sequence[Question], kind: Any, costs: Counter[str]) -> list[Any]:
         """Returns what is read of the answer to each question, `None` without one; equal questions are asked once.
 
         Args:
             kind: the type of what is read, for answers in `cache`.
             costs: receives `calls`, `tokens` and failures by kind.
-            kept: whether the answer in `cache` is that to the same question, asked again.
         """
-        names = [self._digest(fields) if kept else str(place) for place, (fields, _) in enumerate(questions)]
-        known = {name: self._kept(name, kind) if kept else None for name in names}
+        names = [self._digest(fields) for fields, _ in questions]
+        known = {name: self._kept(name, kind) for name in names}
         open_ones = {name: one for name, one in zip(names, questions, strict=True) if known[name] is None}
         silent, spent = 0, self._spent()
 
@@ -121,7 +119,7 @@ class ServedModel(Options):
         try:
             for name, (found, failure, tokens) in zip(open_ones, pool.map(answer, open_ones.values()), strict=True):
                 known[name] = found
-                self._keep(name if kept else "drawn", found if kept else None, tokens)
+                self._keep(name, found, tokens)
                 costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": int(bool(failure))})
         finally:
             pool.shutdown(cancel_futures=True)
@@ -150,9 +148,8 @@ class ServedModel(Options):
             why = redacted(first_line(cause).replace(self._client.api_key, "***"))
             if isinstance(error, sdk.APIStatusError):
                 return None, "refused", 0, why
-            if isinstance(error, sdk.APIConnectionError) and not isinstance(
-                cause, ValueError
-            ):  # that is of `_read_within`
+            own = isinstance(cause, ValueError)  # of `_read_within`
+            if isinstance(error, sdk.APIConnectionError) and not own:
                 return None, "unreachable", 0, why
             return None, "unreadable", tokens, why
 
@@ -179,7 +176,7 @@ class ServedModel(Options):
         return answers
 
     def _digest(self, fields: Mapping[str, Any]) -> str:
-        content = [str(self._client.base_url), self.model, {**fields, **self.request}]
+        content = [str(self._client.base_url), self.model, dict(self.request), fields]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _kept(self, name: str, kind: Any) -> Any:

@@ -13,7 +13,7 @@ from simulated_walks import Walks
 
 from hf_credit import make, methods
 from hf_credit.agents.endpoint import Endpoint
-from hf_credit.policies.players import ScriptPlayer, ServedPlayer, player
+from hf_credit.policies.players import ScriptPlayer, ServedPlayer
 from hf_credit.policies.saved import load_role_models
 from hf_credit.rollouts import Engine, EnvironmentInteraction, Generation, LocalContext, Request
 from hf_credit.rollouts.samplers import BadReplyError
@@ -64,6 +64,9 @@ def test_greedy_answers_are_paid_once_and_sampled_ones_each_time(server: JudgeSe
     assert (len(server.asked), greedy.taken(), greedy.taken()) == (1, 7, 0)
     assert sampled.replies([asked(), asked()]) == ["up", "up"]
     assert (len(server.asked), sampled.taken()) == (3, 14)
+    assert len({body["seed"] for body in server.asked[1:]}) == 2
+    assert sampled.replies([(None, asked()[1], 5)]) == sampled.replies([(None, asked()[1], 5)]) == ["up"]
+    assert (len(server.asked), server.asked[-1]["seed"]) == (4, 5)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +117,16 @@ def test_a_server_is_asked_once_before_a_run_and_refused_in_one_sentence(server:
     assert (found.max_new_tokens, len(server.asked)) == (5, 1)
     assert "own-key" not in repr(found)
     with pytest.raises(ValueError, match=r"player 'server' takes the options .*, got 'quality'"):
-        player("server", {"model": "m", "quality": 1.0}, interaction, 5)
+        loaded("server", model="m", quality=1.0)
     server.__exit__()
     with pytest.raises(
         ValueError, match=r"^a player must answer, got .*refused.* from http://127.*; start the server"
     ):
         load_role_models({"continuations": given}, interaction, None, 5)
+
+
+def loaded(name: str, **options: Any) -> Any:
+    return load_role_models({"continuations": {"name": name, "options": options}}, sudoku(), None, 5)
 
 
 def sudoku() -> EnvironmentInteraction:
@@ -139,15 +146,15 @@ def values_of(context: LocalContext) -> list[float]:
 
 
 def test_the_script_of_the_oracle_plays_continuations_without_tokens(chat: Any) -> None:
-    context = context_of(chat, ScriptPlayer(sudoku()))
+    context = context_of(chat, ScriptPlayer(interaction=sudoku()))
     assert set(values_of(context)) == {1.0}
     assert context.ledger.others == {}
     assert context.ledger.tokens > 0  # of the policy
-    assert set(values_of(context_of(chat, ScriptPlayer(sudoku(), quality=0.0)))) != {1.0}
+    assert set(values_of(context_of(chat, ScriptPlayer(interaction=sudoku(), quality=0.0)))) != {1.0}
 
 
 def test_a_role_that_plays_as_in_every_episode_costs_the_same_in_continuations(chat: Any) -> None:
-    script = ScriptPlayer(sudoku())
+    script = ScriptPlayer(interaction=sudoku())
     context = LocalContext(Engine(sudoku(), chat, {"agent": script}), player={"agent": script})
     values_of(context)
     assert context.ledger.others["continuations"] > context.ledger.tokens > 0
@@ -156,7 +163,7 @@ def test_a_role_that_plays_as_in_every_episode_costs_the_same_in_continuations(c
 def test_a_server_plays_continuations_and_its_own_count_of_tokens_stands_in_the_ledger(
     server: JudgeServer, chat: Any
 ) -> None:
-    environment, script = make("sudoku", size=4, blanks=3), ScriptPlayer(sudoku())
+    environment, script = make("sudoku", size=4, blanks=3), ScriptPlayer(interaction=sudoku())
     first = environment.initial_state(environment.sample_task(0), 0)
     board = sudoku().pending(sudoku().start({"seed": 0}, 0))[0].messages
 
@@ -182,6 +189,6 @@ def test_a_script_is_refused_where_a_task_has_none_and_with_wrong_options() -> N
         ({"oracle": "mcts"}, r"player 'script' takes the options .*, got 'oracle'"),
     ):
         with pytest.raises(ValueError, match=message):
-            player("script", options, sudoku(), 5)
+            loaded("script", **options)
     with pytest.raises(ValueError, match="scripted play needs a task with an oracle or a scripted player"):
-        player("script", {}, Walks(), 5)
+        load_role_models({"continuations": "script"}, Walks(), None, 5)

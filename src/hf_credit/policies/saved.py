@@ -8,7 +8,7 @@ from typing import Any
 
 from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, load_tokenizer, role_folders
 from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
-from hf_credit.policies.players import player
+from hf_credit.policies.players import PLAYERS
 from hf_credit.redaction import public
 from hf_credit.registry import name_and_options, refuse_options
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
@@ -76,10 +76,12 @@ def load_role_models(
     """
     require_untrained(interaction, models)
     found: dict[str, GenerateFn | Player] = {}
-    for role, given in models.items():
-        name, own = name_and_options(f"the model of {role!r}", given)
-        if name in ("server", "script"):
-            found[role] = player(name, own, interaction, max_new_tokens)
+    for role, model in models.items():
+        name, own = name_and_options(f"the model of {role!r}", model)
+        if name in PLAYERS:
+            given = {"interaction": interaction} if name == "script" else {"max_new_tokens": max_new_tokens}
+            refuse_options("player", PLAYERS[name], name, {**given, **own})
+            found[role] = PLAYERS[name](**{**given, **own}).check()
             continue
         refuse_options("role model", Sampling, name, own)
         network = load_alike(f"a model that replies for {role!r}", name, tokenizer, device, trust_remote_code)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from hf_credit.rollouts.capabilities import TrainedRoles
 from hf_credit.rollouts.episode import Context
@@ -69,7 +69,7 @@ class Player(ABC):
         seeded: whether it honours seeds, else `None`.
     """
 
-    seeded: bool | None = None
+    seeded: ClassVar[bool | None] = None
 
     @abstractmethod
     def replies(self, asked: Sequence[Asked]) -> list[str | Exception]:

@@ -71,15 +71,6 @@ def refuse_several_rows(rows_of: Sequence[Sequence[Row]]) -> None:
         raise ValueError(f"{_ONE_ROW}, got {most}, as a context does not extend the one before; take 'token'.")
 
 
-def require_environment(environment: Any) -> None:
-    """Checks that a value is an Environment or an Interaction."""
-    if not isinstance(environment, Environment | Interaction):
-        raise TypeError(
-            f"environment must be an Environment or an Interaction, got {_named(environment)}; pass "
-            f"{_made(environment)}."
-        )
-
-
 def require_config(args: Any, wanted: type) -> None:
     """Checks the class of a trainer's settings, which may be TRL's own by mistake."""
     if not isinstance(args, wanted):

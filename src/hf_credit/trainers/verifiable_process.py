@@ -80,12 +80,11 @@ class VerifiableProcessTrainer(CreditTrainer):
         **kwargs: Any,
     ) -> None:
         args = args or VerifiableProcessConfig()
-        arguments.require_environment(environment)
         arguments.require_config(args, VerifiableProcessConfig)
-        if isinstance(environment, Interaction):
-            interaction = environment
-        else:
+        interaction: Any = environment
+        if isinstance(environment, Environment):
             interaction = EnvironmentInteraction(environment, **vars(part_of(Prompts, args)))
+        arguments.require(interaction, args, VerifiableProcessConfig)
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
             TaskSource(interaction).require_columns(getattr(dataset, "column_names", None))
         self.environment = getattr(interaction, "environment", None)
