@@ -24,7 +24,7 @@ from hf_credit.rollouts import EnvironmentInteraction
 
 pytestmark = pytest.mark.vllm
 
-# `make demo-real` and `make test-pretrained` fetch it.
+# `make test-vllm` fetches it.
 MODEL = Path(os.environ.get("HF_CREDIT_PRETRAINED", ".venv/pretrained/smollm2-135m-instruct"))
 START_SECONDS = 600.0
 
