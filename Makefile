@@ -80,7 +80,7 @@ test-wheel: $(STAMP) ## build the wheel, install it into the empty .venv-wheel, 
 browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py
 
-test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for CPUs (a quarter of an hour)
+test-vllm: $(VLLM_STAMP) $(PRETRAINED) ## test training through vLLM, in .venv-vllm with the build of vLLM for CPUs (a quarter of an hour)
 	$(VLLM_VENV)/bin/python -m pytest -m vllm --junitxml $(VLLM_VENV)/results.xml tests/vllm
 	@$(VLLM_VENV)/bin/python tests/compatibility.py $(VLLM_VENV)/results.xml "make test-vllm"
 

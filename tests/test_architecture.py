@@ -40,6 +40,7 @@ SHARED = {
     "renamed",
     "replies",
     "safe_io",
+    "served_model",
     "template_child",
     "trust",
     "validators",

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from datasets import Dataset
+from judge_server import JudgeServer, completion
 from small_agents import ROWS, settings
 from small_runs import ON_A_PROCESSOR
 
@@ -20,6 +22,8 @@ from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.micro import init_scripted_policy
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,42 @@ def test_a_program_is_trained(shop_policy: Path, tmp_path: Path, name: str, opti
     assert {role for messages in results for role, _ in messages} == {"tool"}
     assert {text for messages in results for _, text in messages} <= {"tea", "salt"}
     assert called
+
+
+def test_the_preset_with_verdicts_trains_a_program_on_those_of_a_judge_model(
+    shop_policy: Path, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+
+    def answer(body: dict[str, Any]) -> Any:
+        data = json.loads(body["messages"][1]["content"].partition("\n\n")[0])
+        seen.append(data)
+        return completion("yes" if data.get("calls") else "no", tokens=5)
+
+    Dataset.from_list(ROWS * 2).to_json(tmp_path / "rows.jsonl")
+    with JudgeServer(answer) as server:
+        recipe = {
+            **ON_A_PROCESSOR,
+            **settings(tmp_path / "run"),
+            "task": "agent",
+            "task_options": {"agent": "agent_shop:shop"},
+            "dataset_name": str(tmp_path / "rows.jsonl"),
+            "model_name_or_path": str(shop_policy),
+            "oracle": "judge",
+            "oracle_options": {"model": "m", "base_url": server.url},
+        }
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        job = read_job(["--config", str(tmp_path / "recipe.yaml")])  # without a method it is VPR
+        trainer = build_trainer(job)
+        trainer.train()
+    job.interaction.close()
+    assert type(trainer).__name__ == "VerifiableProcessTrainer"
+    logs = [entry for entry in trainer.state.log_history if "oracle/valid" in entry]
+    assert [entry["oracle/unknown"] for entry in logs] == [0.0, 0.0]
+    assert logs[-1]["budget/others/judge"] == sum(entry["oracle/tokens"] for entry in logs) > 0
+    told = [one for one in seen if "tools" in one]
+    assert {one["tools"][0]["function"]["name"] for one in told} == {"open"}
+    assert any(call["name"] == "open" for one in told for call in one.get("calls", ()))
 
 
 @pytest.mark.parametrize(

@@ -171,10 +171,6 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
         (("--task", ""), "a task must be named, got none; set task"),
         (("--oracle", "mcts"), "the method replay_loo uses no oracle, got 'mcts'; leave it out"),
         (("--alternatives", "3", "4"), "budget must equal the product of alternatives"),
-        (
-            ("--method", "verifiable_process"),
-            "'verifiable_process' needs an environment, got the collaboration 'relay'",
-        ),
     ],
 )
 def test_a_method_and_a_task_that_do_not_fit_are_refused(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from judge_server import JudgeServer, completion
+from small_runs import SUDOKU
 
 from hf_credit.evaluation.play import evaluate_model
 from hf_credit.loading import load_policy
@@ -17,7 +19,7 @@ from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
-from hf_credit.trainers.training import build_trainer
+from hf_credit.trainers.training import build_trainer, run_job
 from hf_credit.verifiers.judges import judge_prompt
 
 ASKING = """
@@ -177,3 +179,54 @@ def test_a_recipe_names_a_role_model_and_is_resumed_only_with_it(models: Path) -
     sampled = {"name": str(models / "judge"), "options": {"temperature": 2.0}}
     with pytest.raises(ValueError, match=r"got samplers.judge \".*judge, .*'temperature': 2.0"):
         build_trainer(job(models, role_models={"judge": sampled})).train(resume_from_checkpoint=True)
+
+
+def sudoku(micro_policy: Path, folder: Path, player: dict[str, Any], **changes: Any) -> Any:
+    """The fields of a recipe with a player of continuations."""
+    values = {
+        **SUDOKU,
+        "method": "vineppo",
+        "method_options": {"group_size": 2, "rollouts": 2},
+        "task": "sudoku",
+        "task_options": {"size": 4, "blanks": 4},
+        "role_models": {"continuations": player},
+        "model_name_or_path": str(micro_policy),
+        "output_dir": str(folder / "run"),
+        "instances_per_update": 2,
+        "per_device_train_batch_size": 2,
+        "max_steps": 1,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        **changes,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(values))
+    return read_job(["--config", str(folder / "recipe.yaml")])
+
+
+def test_a_recipe_lets_the_oracles_script_play_continuations_without_tokens(
+    micro_policy: Path, tmp_path: Path
+) -> None:
+    trainer = build_trainer(sudoku(micro_policy, tmp_path, {"name": "script"}))
+    trainer.train()
+    assert trainer.state.log_history[0]["tokens/continuations"] > 0
+    assert trainer.ledger.others == {}
+    changed = build_trainer(sudoku(micro_policy, tmp_path, {"name": "script", "options": {"quality": 0.5}}))
+    with pytest.raises(ValueError, match=r"got samplers.continuations '.*0.5.*' in place of '.*1.0"):
+        changed.train(resume_from_checkpoint=True)
+
+
+def test_a_recipe_lets_a_server_play_continuations_whose_key_is_written_nowhere(
+    micro_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-the-users-own-key-0123456789")
+    with JudgeServer(lambda _: completion("<action>fill 1 1 1</action>", tokens=11)) as server:
+        options = {"model": "m", "base_url": server.url, "cache": str(tmp_path / "player.sqlite")}
+        run_job(sudoku(micro_policy, tmp_path, {"name": "server", "options": options}))
+        assert {*server.keys} == {"Bearer sk-the-users-own-key-0123456789"}
+        assert all(body["max_completion_tokens"] == SUDOKU["max_completion_length"] for body in server.asked)
+        paid = 11 * (len(server.asked) - 1)  # without the question before the run
+    logged = json.loads(next((tmp_path / "run").glob("checkpoint-*/trainer_state.json")).read_text())["log_history"]
+    assert logged[0]["budget/others/continuations"] == paid > 0
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert not [path for path in written if b"own-key" in path.read_bytes()]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from judge_server import JudgeServer, completion
+from simulated_walks import Walks
 
 from hf_credit import make, methods
 from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import Verified
 from hf_credit.oracles import Judge, Move
 from hf_credit.oracles.judge_model import JudgeModel
-from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, LocalContext
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalContext, Request
 from hf_credit.tasks import TaskSpec
 
 
@@ -58,6 +61,25 @@ def test_a_judge_gets_what_the_policy_saw_and_did_and_an_unknown_verdict_is_none
     assert context.metrics["oracle/unknown"] == [pytest.approx(verdicts.count(None) / len(verdicts))]
     assert context.metrics["oracle/tokens"] == [5 * len(judge.moves)] == [context.ledger.others["judge"]]
     assert context.ledger.metrics()["budget/others/judge"] == 5 * len(judge.moves)
+
+
+class Offering(Walks):
+    def pending(self, state: Any) -> tuple[Request, ...]:
+        tool = {"type": "function", "function": {"name": state.name, "parameters": {}}}
+        return tuple(replace(one, tools=[tool]) for one in super().pending(state))
+
+
+def test_a_judge_gets_the_tools_that_the_policy_could_call(tokenizer: Any) -> None:
+    judge, teller = Known(1.0), copy.deepcopy(tokenizer)
+    teller.chat_template = (
+        "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|end|>"
+        "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    context = context_of(Offering(), Chat(teller), "1")
+    Verified(oracle=judge)([{"name": "7", "turns": 2}], context)
+    assert [[one["function"]["name"] for one in move.tools] for move in judge.moves] == [["7"], ["7"]]
 
 
 def test_a_reply_without_an_action_scores_0_and_is_not_judged(chat: Any) -> None:

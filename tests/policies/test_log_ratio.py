@@ -100,6 +100,22 @@ def test_the_template_has_the_arguments_in_the_policys_folder(likes: Likes, toke
     assert costs["tokens"] == 2 * (12 + len("think") + 3)
 
 
+WITH_TOOLS = (
+    "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_both_models_read_the_tools_of_a_move_by_the_template(likes: Likes) -> None:
+    folder, costs = likes(u=3), Counter[str]()
+    Path(folder, "chat_template.jinja").write_text(WITH_TOOLS, "utf-8")
+    offered = Move(**{**vars(move("up")), "tools": [{"type": "function", "function": {"name": "look"}}]})
+    LogRatioJudge(policy=folder, reference=likes()).judge([offered], costs)
+    assert costs == {"tokens": 2 * (12 + len("look") + 3)}
+
+
 def test_models_that_cannot_be_compared_are_refused_before_a_training(
     likes: Likes, micro_policy: Path, tmp_path: Path
 ) -> None:

@@ -80,7 +80,8 @@ def test_a_small_models_verdicts_and_what_injections_change_are_measured(chat_mo
     for seed in range(2):
         state = game.initial_state(game.sample_task(seed), seed)
         shown = [{"role": "user", "content": f"{game.instructions}\n\n{game.observe(state)}"}]
-        for action in (game.legal_actions(state)[0], sorted(exact.valid_actions(state))[0]):
+        valid = sorted(exact.valid_actions(state))
+        for action in (next(one for one in game.legal_actions(state) if one not in valid), valid[0]):
             right.append(exact.score(state, action))
             moves.append(Move(messages=shown, reply=game.write_action(action), state=state, action=action))
     with JudgeServer(served(chat_model)) as server:
@@ -92,6 +93,8 @@ def test_a_small_models_verdicts_and_what_injections_change_are_measured(chat_mo
     plain = found[""]
     known = [(score, truth) for score, truth in zip(plain, right, strict=True) if score is not None]
     print(f"\n{len(known)} of {len(plain)} verdicts known; mean score {fmean(one for one, _ in known):.3f}")
+    for name, which in (("right", 1.0), ("wrong", 0.0)):
+        print(f"{name} moves {[round(score, 3) for score, truth in known if truth == which]}")
     print(f"accuracy {fmean((one > 0.5) == (truth > 0.5) for one, truth in known):.2f}; {dict(costs)}")
     for injection, scores in found.items():
         pairs = [(a, b) for a, b in zip(scores, plain, strict=True) if a is not None and b is not None]

@@ -17,7 +17,7 @@ from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, VerifiableProcessConfig
 from hf_credit.collaborations.base import graph
 from hf_credit.collaborations.relay import relay, relay_score
 from hf_credit.rollouts.dry_run import DryRunError
-from hf_credit.trainers.arguments import held_out_tasks, require, require_config, require_environment
+from hf_credit.trainers.arguments import held_out_tasks, require, require_config
 
 SETTINGS = {"bf16": False, "use_cpu": True, "report_to": "none", "instances_per_update": 2}
 
@@ -43,13 +43,12 @@ def test_an_invalid_interaction_is_refused_in_one_sentence(interaction: Any, mes
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ("sudoku", r"got the str 'sudoku'; pass hf_credit.make\('sudoku'\)\."),
-        (relay(size=4), "got an object of type Relay; take CreditTrainer"),
-        (None, r"got an object of type NoneType; pass hf_credit.make\('name'\)\."),
+        ("sudoku", r"got the str 'sudoku'; pass EnvironmentInteraction\(hf_credit.make\('sudoku'\)\)\."),
+        (None, "got an object of type NoneType; pass a Collaboration, an EnvironmentInteraction or another"),
     ],
 )
 def test_an_invalid_environment_is_refused_in_one_sentence(environment: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=f"environment must be an Environment, {message}"):
+    with pytest.raises(TypeError, match=f"interaction must be an Interaction, {message}"):
         VerifiableProcessTrainer("no model", environment, settings(VerifiableProcessConfig, tmp_path))
 
 
@@ -64,7 +63,6 @@ def test_settings_of_another_class_are_refused_in_one_sentence(tmp_path: Path) -
 def test_valid_arguments_pass() -> None:
     require(relay(size=4), 1, int)
     require_config(True, int)
-    require_environment(make("sudoku"))
 
 
 # The dry run. A folder with the tokenizer alone shows that no model was looked for.

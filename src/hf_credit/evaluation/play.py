@@ -16,7 +16,6 @@ from hf_credit.rollouts import (
     Ending,
     Engine,
     Episode,
-    GenerateFn,
     Interaction,
     Ledger,
     RolloutRequest,
@@ -24,12 +23,13 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.capabilities import Oracled
+from hf_credit.rollouts.samplers import Samplers
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
 
 
 def evaluate_policy(
-    generate: GenerateFn | Mapping[str, GenerateFn],
+    generate: Samplers,
     chat: Chat,
     interaction: Interaction[Any],
     starts: Sequence[RolloutRequest[Any]],

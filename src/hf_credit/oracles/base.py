@@ -43,6 +43,7 @@ class Move:
         state: that of the environment before it; that of the Interaction if it has no environment.
         action: the action of the reply; the reply itself without an environment.
         episode: a number, the same for the moves of one episode, which follow each other.
+        tools: that it could call, as in chat templates: JSON schemas of functions.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -50,6 +51,7 @@ class Move:
     state: Any
     action: str
     episode: int = 0
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 class Judge(ABC):

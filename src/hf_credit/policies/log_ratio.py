@@ -57,8 +57,8 @@ class LogRatioJudge(Options, Judge):
         asked = list[Any]()
         for move in moves:
             try:
-                context = chat.context(cast(Any, move.messages))
-                tokens = context, chat.reply_ids(move.reply, context)
+                context = chat.context(cast(Any, move.messages), tools=move.tools)
+                tokens = context, chat.reply_ids(move.reply, context, move.tools)
                 asked.append(tokens if tokens[1] and sum(map(len, tokens)) <= most else None)
             except Exception:  # of a template, which may raise any
                 asked.append(None)

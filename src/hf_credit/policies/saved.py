@@ -8,13 +8,14 @@ from typing import Any
 
 from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, load_tokenizer, role_folders
 from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
+from hf_credit.policies.players import PLAYERS
 from hf_credit.redaction import public
 from hf_credit.registry import name_and_options, refuse_options
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import ReadsTokens, TrainedRoles
 from hf_credit.rollouts.media import media_of
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import require_untrained
+from hf_credit.rollouts.samplers import Player, Samplers, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
 
 
@@ -58,24 +59,30 @@ def load_role_models(
     max_new_tokens: int,
     device: str | None = None,
     trust_remote_code: bool = False,
-) -> dict[str, GenerateFn]:
+) -> dict[str, GenerateFn | Player]:
     """Loads separate models for roles that are not trained, such as a judge.
 
     Args:
         models: by role, or `"continuations"` (`CONTINUATIONS`), a folder or an id on the Hub; or a mapping of this
             `name` and `options`, which are parameters of a `hf_credit.tasks.Sampling`. By default decoding is greedy.
+            The name `"server"` is a `ServedPlayer`, and `"script"` a `ScriptPlayer` (`hf_credit.policies.players`).
         tokenizer: the policy's, or its processor, with which their contexts are encoded.
         max_new_tokens: maximum length of a reply in tokens, unless `options` say it.
         device, trust_remote_code: as in `load_policy`.
 
     Raises:
-        ValueError: a role is trained, an option is unknown or out of range, there is no such model, or its vocabulary
-            is not the policy's.
+        ValueError: a role is trained, an option is unknown or out of range, there is no such model, its vocabulary
+            is not the policy's, its server does not answer, or the task has no script.
     """
     require_untrained(interaction, models)
-    found = {}
-    for role, given in models.items():
-        name, own = name_and_options(f"the model of {role!r}", given)
+    found: dict[str, GenerateFn | Player] = {}
+    for role, model in models.items():
+        name, own = name_and_options(f"the model of {role!r}", model)
+        if name in PLAYERS:
+            given = {"interaction": interaction} if name == "script" else {"max_new_tokens": max_new_tokens}
+            refuse_options("player", PLAYERS[name], name, {**given, **own})
+            found[role] = PLAYERS[name](**{**given, **own}).check()
+            continue
         refuse_options("role model", Sampling, name, own)
         network = load_alike(f"a model that replies for {role!r}", name, tokenizer, device, trust_remote_code)
         found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
@@ -134,7 +141,7 @@ class SavedPolicy:
         self.chat = Chat(processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.max_context_tokens = max_context_tokens(self.network, most)
 
-    def samplers(self, greedy: bool = False) -> GenerateFn | Mapping[str, GenerateFn]:
+    def samplers(self, greedy: bool = False) -> Samplers:
         """Returns the sampler, or that of each role, as an `Engine` takes it; at temperature 0 if `greedy`."""
         own = self.generate
         if greedy:

@@ -23,8 +23,9 @@ from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.running import RolloutRequest, RunningEpisode
 from hf_credit.rollouts.samplers import (
-    GenerateFn,
-    SubmittingSampler,
+    Generation,
+    Player,
+    Samplers,
     honours_seeds,
     refuse_missing,
     sample,
@@ -64,7 +65,7 @@ class Engine(Generic[S]):
         self,
         interaction: Interaction[S],
         chat: Chat,
-        generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
+        generate: Samplers,
         *,
         max_concurrent: int = 256,
         max_context_tokens: int | None = None,
@@ -103,7 +104,7 @@ class Engine(Generic[S]):
         self._batched = capabilities.Batched(interaction)
         self._trained_roles, self._costs = capabilities.TrainedRoles(interaction), capabilities.Costs(interaction)
 
-    def sampled_by(self, generate: GenerateFn | Mapping[str, GenerateFn]) -> Engine[S]:
+    def sampled_by(self, generate: Samplers) -> Engine[S]:
         """Returns the engine with other samplers."""
         other = copy.copy(self)
         other.generate = generate
@@ -309,6 +310,10 @@ class Engine(Generic[S]):
 
     def _sample(self, requests: Sequence[tuple[RunningEpisode[S], int, Request]], arrivals: Arrivals) -> None:
         """Samples replies: those of a batch are set at once, those of single requests when they arrive."""
+        if not submits(self.generate):
+            requests = self._let_players_reply(requests)
+        if not requests:
+            return
         contexts = [running.request_contexts[index] for running, index, _ in requests]
         seeds = [running.draw_seed(request.event) for running, _, request in requests]
         takers = [partial(running.take, index, request.max_tokens) for running, index, request in requests]
@@ -320,6 +325,24 @@ class Engine(Generic[S]):
         replies = sample(self.generate, [request.role for _, _, request in requests], contexts, seeds)
         for take, reply in zip(takers, replies, strict=True):
             take(reply)
+
+    def _let_players_reply(
+        self, requests: Sequence[tuple[RunningEpisode[S], int, Request]]
+    ) -> Sequence[tuple[RunningEpisode[S], int, Request]]:
+        """Sets the replies of players, and returns the requests to samplers of tokens."""
+        of_roles: Any = self.generate if isinstance(self.generate, Mapping) else {}
+        players: list[Any] = [of_roles.get(request.role, self.generate) for _, _, request in requests]
+        for player in dict.fromkeys(one for one in players if isinstance(one, Player)):
+            own = [one for one, its in zip(requests, players, strict=True) if its is player]
+            replies = player.replies([(running.state, one, running.draw_seed(one.event)) for running, _, one in own])
+            for (running, index, request), reply in zip(own, replies, strict=True):
+                with _ErrorsEnd(self.failures, running):
+                    if isinstance(reply, Exception):
+                        raise reply
+                    ids = self.chat.reply_ids(reply, running.request_contexts[index], request.tools)
+                    PULSE.replied([len(ids)])
+                    running.take(index, request.max_tokens, Generation(ids=ids))
+        return [one for one, its in zip(requests, players, strict=True) if not isinstance(its, Player)]
 
     def _act(self, all_running: Sequence[RunningEpisode[S]], arrivals: Arrivals) -> None:
         """Passes replies to the Interaction, and records the results, at once or when they arrive."""

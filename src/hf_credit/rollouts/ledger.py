@@ -63,10 +63,6 @@ class Ledger:
             counterfactual_tokens=counterfactual_tokens,
         )
 
-    def of_another_model(self, name: str) -> Ledger:
-        """Returns the same cost as that of another model than the policy."""
-        return Ledger(scoring_events=self.scoring_events, others={name: self.tokens})
-
     def __add__(self, other: Ledger) -> Ledger:
         summed: dict[str, Any] = {}
         for name, own in vars(self).items():

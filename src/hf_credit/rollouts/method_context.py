@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from hf_credit.environments.randomness import stream
+from hf_credit.rollouts.arrivals import released
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine
 from hf_credit.rollouts.episode import Decision, Episode
@@ -20,7 +22,7 @@ from hf_credit.rollouts.failures import (
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.running import RolloutRequest
-from hf_credit.rollouts.samplers import CONTINUATIONS, GenerateFn
+from hf_credit.rollouts.samplers import CONTINUATIONS, Player, Samplers
 
 Policy = Literal["current", "frozen", "player"]
 """The trained policy, its frozen copy (`Method.refresh_frozen_every`), or the model of `continuations`, which is the
@@ -107,6 +109,9 @@ class MethodContext(Protocol):
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """Returns a critic's predictions at each position of each input; values are in the unit of the reward."""
 
+    def waiting(self) -> AbstractContextManager[None]:
+        """Context in which a method waits for others, such as a judge, while other collections go on."""
+
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """Returns the items of all processes, in the order of the processes."""
 
@@ -158,7 +163,7 @@ class LocalContext:
         frozen: Engine[Any] | None = None,
         logprobs: Logprobs | None = None,
         end_tokens: Collection[int] | None = None,
-        player: GenerateFn | Mapping[str, GenerateFn] | None = None,
+        player: Samplers | None = None,
     ) -> None:
         self.player = player
         self.engine = engine
@@ -207,7 +212,14 @@ class LocalContext:
 
     def cost(self, played: Ledger, policy: Policy) -> Ledger:
         """Returns the cost of what a policy played, which another model may have."""
-        return played if self.player is None or policy != "player" else played.of_another_model(CONTINUATIONS)
+        if self.player is None or policy != "player":
+            return played
+        own = self.player if isinstance(self.player, Mapping) else dict.fromkeys(played.role_tokens, self.player)
+        usual = self.engine.generate if self.engine is not None and isinstance(self.engine.generate, Mapping) else {}
+        players = {role: one for role, one in own.items() if isinstance(one, Player) and one is not usual.get(role)}
+        tokens = sum(count for role, count in played.role_tokens.items() if role not in players)
+        tokens += sum(one.taken() for one in dict.fromkeys(players.values()))
+        return Ledger(scoring_events=played.scoring_events, others={CONTINUATIONS: tokens} if tokens else {})
 
     def spend(self, cost: Ledger) -> None:
         self.ledger += cost
@@ -236,6 +248,9 @@ class LocalContext:
                 "trained with the policy."
             )
         return list(self.critics[critic](inputs)) if inputs else []
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return released(None if self.engine is None else self.engine.lock)
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return list(items)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from hf_credit.rollouts.capabilities import TrainedRoles
 from hf_credit.rollouts.episode import Context
-from hf_credit.rollouts.interaction import Interaction
+from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
 
 if TYPE_CHECKING:
@@ -57,13 +58,39 @@ class SubmittingSampler(Protocol):
         """
 
 
-def submits(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> TypeIs[SubmittingSampler]:
+Asked = tuple[Any, Request, int | None]
+"""A state, one of its requests, and the seed of the reply; `None` for no seed."""
+
+
+class Player(ABC):
+    """Replies in words and to the state, in place of a sampler of tokens; an `Engine` encodes what it says.
+
+    Attributes:
+        seeded: whether it honours seeds, else `None`.
+    """
+
+    seeded: ClassVar[bool | None] = None
+
+    @abstractmethod
+    def replies(self, asked: Sequence[Asked]) -> list[str | Exception]:
+        """Returns the reply to each request, or an exception that ends its episode."""
+
+    def taken(self) -> int:
+        """Returns the tokens that a model read and wrote for it since the last call."""
+        return 0
+
+
+Samplers = GenerateFn | Player | Mapping[str, GenerateFn | Player] | SubmittingSampler
+"""What replies: one for all roles, or one for each."""
+
+
+def submits(generate: Samplers) -> TypeIs[SubmittingSampler]:
     """Returns whether a sampler takes single requests. It is asked for every reply, and `isinstance` would be slow."""
     return hasattr(generate, "submit")
 
 
 def sample(
-    generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
+    generate: Samplers,
     roles: Sequence[str],
     contexts: Sequence[Context],
     seeds: Sequence[int | None],
@@ -101,13 +128,13 @@ def sample(
     return replies
 
 
-def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> bool:
+def honours_seeds(generate: Samplers) -> bool:
     """Returns whether every sampler honours seeds."""
     samplers = generate.values() if isinstance(generate, Mapping) else [generate]
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
 
 
-def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler, roles: Iterable[str]) -> None:
+def refuse_missing(generate: Samplers, roles: Iterable[str]) -> None:
     """Rejects roles without a sampler."""
     if isinstance(generate, Mapping):
         for role in roles:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +17,8 @@ from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.validators import finite_number
 
+_JUDGING = threading.Lock()  # a judge judges for one collection at a time, as it keeps answers and counts its calls
+
 
 def verify(
     episodes: Sequence[Episode],
@@ -22,6 +26,7 @@ def verify(
     interaction: Interaction[Any],
     failures: FailureLog | None = None,
     costs: Counter[str] | None = None,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Episode]:
     """Returns the episodes with an oracle's verdict on each decision (paper VPR, eq. 2).
 
@@ -33,10 +38,11 @@ def verify(
         episodes: episodes of `interaction`.
         interaction, failures: as for `judged`.
         costs: receives what a `Judge` took, by name.
+        waiting: as `MethodContext.waiting`, while a `Judge` judges.
     """
     if isinstance(oracle, Judge):
         costs = Counter() if costs is None else costs
-        return _judged_at_once(episodes, oracle, interaction, failures or FailureLog(), costs)
+        return _judged_at_once(episodes, oracle, interaction, failures or FailureLog(), costs, waiting)
 
     def with_verdict(decision: Decision, world: Any, action: str) -> Decision:
         score = float(oracle.score(world, action)) if action else 0.0
@@ -48,16 +54,21 @@ def verify(
 
 
 def _judged_at_once(
-    episodes: Sequence[Episode], judge: Judge, interaction: Interaction[Any], log: FailureLog, costs: Counter[str]
+    episodes: Sequence[Episode],
+    judge: Judge,
+    interaction: Interaction[Any],
+    log: FailureLog,
+    costs: Counter[str],
+    waiting: Callable[[], AbstractContextManager[None]],
 ) -> list[Episode]:
     moves = dict[str, Move]()  # by id: a decision that episodes share is judged once
     scores = dict[str, float]()
 
     def described(number: int, one: Decision, world: Any, action: str) -> Decision:
         if one.trained and not one.observed and one.id not in moves:
-            shown = next(asked.messages for asked in interaction.pending(one.state) if asked.event == one.event)
+            asked = next(asked for asked in interaction.pending(one.state) if asked.event == one.event)
             own: Any = {"reply": one.action_text, "action": action, "state": world, "episode": number}
-            moves[one.id] = Move(messages=shown, **own)
+            moves[one.id] = Move(messages=asked.messages, tools=asked.tools, **own)
         return one
 
     action_of: Any = getattr(interaction, "action_of", lambda *state_and_reply: state_and_reply)
@@ -66,7 +77,8 @@ def _judged_at_once(
         (episodes[number],) = judged([one], interaction, "judge", decide, failures=log, action_of=action_of)
     asked = {name: move for name, move in moves.items() if move.action}
     try:
-        found = judge.judge([*asked.values()], costs)
+        with waiting(), _JUDGING:
+            found = judge.judge([*asked.values()], costs)
         pairs = [*zip(asked, found, strict=True), *((name, 0.0) for name in moves.keys() - asked.keys())]
         scores = {name: finite_number("a verdict", one, 0, most=1) for name, one in pairs if one is not None}
     except Exception as error:

@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import TaskSource
+from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks.spec import TaskSpec
 
@@ -29,7 +31,7 @@ def evaluation_command(
         folder: of the policy, with its task.
         interaction: of the task; unless it makes tasks of its own, the command has a dataset.
         dataset, split: the task rows, if there are any.
-        role_models: models of untrained roles, by role.
+        role_models: models of untrained roles, by role. An evaluation plays no continuations.
         shown: the name of the policy in the command; by default the folder.
     """
     spec = TaskSpec.load(folder)  # without secrets
@@ -37,8 +39,8 @@ def evaluation_command(
     words = ["hf-credit", "evaluate", shown or str(folder), *(["--task", name] if name else [])]
     for option, value in options.items():
         words += ["--option", f"{option}={_as_text(value)}"]
-    for role, other in (role_models or {}).items():
-        words += ["--role-model", f"{role}={_as_text(other)}"]
+    for role, other in redacted(dict(role_models or {})).items():
+        words += ["--role-model", f"{role}={_as_text(other)}"] if role != CONTINUATIONS else []
     if dataset is not None and not (interaction is not None and _makes_tasks(interaction)):
         words += ["--dataset", dataset, *(["--split", split] if split != "test" else [])]
     return shlex.join(words)

@@ -16,7 +16,7 @@ from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.files import OwnFolder
 from hf_credit.loading import load_processing_class, require_whole_files
 from hf_credit.optional_packages import how_to_install
-from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
+from hf_credit.rollouts import Chat, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
 from hf_credit.rollouts.capabilities import ContextStyle, Replayable, TaskSource, TrainedRoles, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
@@ -69,16 +69,6 @@ def refuse_several_rows(rows_of: Sequence[Sequence[Row]]) -> None:
     most = max(map(len, rows_of), default=0)
     if most > 1:
         raise ValueError(f"{_ONE_ROW}, got {most}, as a context does not extend the one before; take 'token'.")
-
-
-def require_environment(environment: Any) -> None:
-    """Checks that a value is an Environment or an `EnvironmentInteraction`."""
-    if not isinstance(environment, Environment | EnvironmentInteraction):
-        if isinstance(environment, Interaction):
-            remedy = "take CreditTrainer with another method, as an oracle verifies the actions of a game"
-        else:
-            remedy = f"pass {_made(environment)}"
-        raise TypeError(f"environment must be an Environment, got {_named(environment)}; {remedy}.")
 
 
 def require_config(args: Any, wanted: type) -> None:

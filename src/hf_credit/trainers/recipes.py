@@ -92,7 +92,7 @@ class TaskArguments(PromptSettings, ScriptArguments):
         oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
-            `{judge: Qwen/Qwen2.5-14B-Instruct}`, also with a sampling, as for
+            `{judge: Qwen/Qwen2.5-14B-Instruct}`, also with a sampling, or a server or a script, as for
             `hf_credit.policies.saved.load_role_models`; that of `continuations` plays them in place of the policy.
         training_tasks: tasks of an epoch, if there is no dataset and `max_steps` does not limit the run.
         held_out_tasks: tasks of an evaluation during training, if `eval_strategy` asks for one.
@@ -144,11 +144,6 @@ class TaskArguments(PromptSettings, ScriptArguments):
             raise ValueError(
                 f"role_models need training synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
-            )
-        if self.preset is not None and not self.asynchronous and self.preset.oracle and not task.has_prompts():
-            raise ValueError(
-                f"the method {self.method!r} needs an environment, got the collaboration {self.task!r}; set method, "
-                "for example to replay_loo."
             )
 
     @property

@@ -38,6 +38,7 @@ from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.rollouts.chat import TODAY
 from hf_credit.rollouts.pulse import PULSE
+from hf_credit.rollouts.samplers import Player
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
 from hf_credit.trainers.component import Component
 from hf_credit.trainers.ranks import from_main
@@ -83,7 +84,9 @@ def run_facts(trainer: Any) -> dict[str, Any]:
 
 
 def _named(sampler: Any) -> str:
-    """The name of a sampler's model, or of its function or class, and how it samples, if it does."""
+    """The name of a sampler's model, or of its function or class, and how it samples, if it does; a player in full."""
+    if isinstance(sampler, Player):
+        return repr(sampler)
     model = getattr(getattr(sampler, "policy", None), "name_or_path", "")
     name = str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
     config = getattr(sampler, "config", None)

@@ -12,7 +12,8 @@ from hf_credit.methods.verifiable_process import PAPER
 from hf_credit.options import part_of
 from hf_credit.oracles import OracleLike
 from hf_credit.playing import Prompts
-from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig, PromptSettings
 from hf_credit.trainers.credit import CreditTrainer
@@ -53,16 +54,16 @@ class VerifiableProcessTrainer(CreditTrainer):
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
-        environment: an Environment, or an `EnvironmentInteraction` with its own `history`, `instructions` and
-            `max_turns`.
+        environment: an Environment; or an Interaction, such as an `EnvironmentInteraction` with its own `history`,
+            `instructions` and `max_turns`, a collaboration or a program.
         args: the settings; the paper's if `None`.
         train_dataset: task rows (see `hf_credit.environments.tasks`); the environment's training tasks if `None`.
-        oracle: verifies the actions; the environment's own if `None`.
+        oracle: verifies the actions; the task's own if `None`. A judge verifies those of any Interaction.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:
-        ValueError: the oracle does not fit the environment, the dataset lacks a column that a task needs, or a
-            setting is out of range.
+        ValueError: the oracle does not fit the task, or there is none, the dataset lacks a column that a task needs,
+            or a setting is out of range.
     """
 
     _name = "VPR"
@@ -72,20 +73,19 @@ class VerifiableProcessTrainer(CreditTrainer):
     def __init__(
         self,
         model: str | PreTrainedModel,
-        environment: Environment[Any] | EnvironmentInteraction,
+        environment: Environment[Any] | Interaction[Any],
         args: VerifiableProcessConfig | None = None,
         train_dataset: Dataset | IterableDataset | None = None,
         oracle: OracleLike | None = None,
         **kwargs: Any,
     ) -> None:
         args = args or VerifiableProcessConfig()
-        arguments.require_environment(environment)
         arguments.require_config(args, VerifiableProcessConfig)
-        if isinstance(environment, EnvironmentInteraction):
-            interaction = environment
-        else:
+        interaction: Any = environment
+        if isinstance(environment, Environment):
             interaction = EnvironmentInteraction(environment, **vars(part_of(Prompts, args)))
+        arguments.require(interaction, args, VerifiableProcessConfig)
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
-            interaction.require_columns(getattr(dataset, "column_names", None))
-        self.environment = interaction.environment
+            TaskSource(interaction).require_columns(getattr(dataset, "column_names", None))
+        self.environment = getattr(interaction, "environment", None)
         super().__init__(model, interaction, args, train_dataset, method=args.method(oracle=oracle), **kwargs)

@@ -25,6 +25,7 @@ from hf_credit import methods
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collectors import Group, Single
 from hf_credit.methods import Credit, Method
+from hf_credit.oracles import Judge
 from hf_credit.rollouts import EveryEpisodeFailedError, Generation
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.trainers.asynchronous.collection import Collection, Question
@@ -87,6 +88,36 @@ def test_a_judge_model_gives_verdicts_to_collections_and_its_tokens_are_in_the_l
     assert all(one.metrics["oracle/unknown"] == 0 for one in found)
     assert sum(one.ledger.others["judge"] for one in found) == sum(one.metrics["oracle/tokens"] for one in found) > 0
     assert len(server.asked) > 3
+
+
+class Slow(Judge):
+    """Judges once it may go on."""
+
+    def __init__(self) -> None:
+        self.asked, self.inside, self.go_on = 0, threading.Event(), threading.Event()
+
+    def judge(self, moves: Any, costs: Any) -> list[float]:
+        self.asked += 1
+        self.inside.set()
+        assert self.go_on.wait(PATIENCE)
+        return [float(len(move.reply) % 2) for move in moves]
+
+
+def test_while_a_judge_answers_other_collections_are_played_and_none_counts_as_hanging(
+    chat: Any, running: Any
+) -> None:
+    judge, sampler = Slow(), Shuffled()
+    one = running(worker(chat, sampler, method=methods.make("arew", group_size=2, oracle=judge)))
+    assert judge.inside.wait(PATIENCE)
+    wait_until(lambda: len(one.waiting) == 3)  # all three have played, and wait for the judge or for their turn
+    assert judge.asked == 1
+    one.check_health(0.0)
+    assert one._running.acquire(timeout=PATIENCE)  # as the trainer does
+    one._running.release()
+    judge.go_on.set()
+    found = drawn(one, 3)
+    assert all(math.isfinite(part.metrics["oracle/seconds"]) for part in found)
+    assert all(part.metrics["oracle/unknown"] == 0 for part in found)
 
 
 def test_collections_are_those_of_a_synchronous_update(chat: Any, running: Any) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,15 +90,25 @@ class CollectionContext(KeepingContext):
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
         self.news: Any = None  # of `Starts`
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Releases the worker's lock inside the block, which no check of its health takes for one that hangs."""
+        number = self.update - 1
+        self.worker.waiting.add(number)
+        try:
+            with released(self.worker.engine.lock):
+                yield
+        finally:
+            self.sampler.seen()
+            self.worker.waiting.discard(number)
+
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """The present predictions of a critic. While the collection is played, the trainer gives them when it draws
         the next collection."""
-        with released(self.worker.engine.lock):
+        with self.waiting():
             if self.critics or not inputs:
                 return super().values(inputs, critic)
-            found = self.worker.asked(critic, inputs)
-            self.sampler.seen()
-            return found
+            return self.worker.asked(critic, inputs)
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """The log-probabilities that the sampler reported; for replies that were not sampled, those of the server.
@@ -116,7 +127,7 @@ class CollectionContext(KeepingContext):
                 f"them at temperature 1 alone, got a temperature of {temperature}; set it to 1."
             )
         futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
-        with released(self.worker.engine.lock):
+        with self.waiting():
             found = iter([future.result() for future in futures])
         return [next(found) if one.logprobs is None else one.logprobs for one in decisions]
 

@@ -57,10 +57,10 @@ class Worker:
     """Plays collections with a served policy, credits them, and keeps those that are not trained on yet.
 
     Collectors run as in synchronous training, `concurrent_collections` of them in parallel, each in a thread. Code of
-    collectors, methods, tasks and templates holds one lock, and releases it while it waits for replies, or for worlds
-    with parallel steps (`Batched.side_by_side`), so it never runs twice at a time. The steps of a slow world without
-    parallel steps follow one another over all collections: with steps of s seconds, a run makes at most 1 / s of them
-    a second.
+    collectors, methods, tasks and templates holds one lock, and releases it while it waits for replies, for a judge,
+    or for worlds with parallel steps (`Batched.side_by_side`), so it never runs twice at a time. The steps of a slow
+    world without parallel steps follow one another over all collections: with steps of s seconds, a run makes at most
+    1 / s of them a second.
 
     Methods with memory credit collections in the order of their tasks; others credit them as they finish. With critics
     the trainer has a collection credited when it draws it, by `credited`. No collection starts while `max_finished`
@@ -152,6 +152,7 @@ class Worker:
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self.memory = self.method.memory
         self.ledger = Ledger()
+        self.waiting: set[int] = set()  # collections that wait for others than the sampler
         self._changing = threading.Lock()  # held while what `state` holds changes
         self._next_task = 0
         self._next_number = 0
@@ -205,7 +206,7 @@ class Worker:
                 f"the worker must play and credit episodes without errors, got {type(self._failed).__name__}: "
                 f"{self._failed}; fix the code that the traceback names."
             ) from self._failed
-        now, asking = time.monotonic(), self.desk.asking()  # the sampler has limits of its own
+        now, asking = time.monotonic(), self.desk.asking() | self.waiting  # those asked have limits of their own
         with self._changing:
             playing = [one for one in self._under_way.values() if one.collected is None and one.number not in asking]
         hanging = [one for one in playing if now - one.seen > stale_after_s]
