@@ -125,9 +125,10 @@ test-pretrained: $(STAMP) ## test all that a user does with a pretrained chat mo
 	$(BIN)/python -m pytest -m pretrained --junitxml $(VENV)/pretrained.xml tests/pretrained
 	@$(BIN)/python tests/compatibility.py $(VENV)/pretrained.xml "make test-pretrained"
 
-soak: $(STAMP) ## test a Hub that fails with twenty seeds in place of two, and the sandbox with all solutions (minutes)
+soak: $(STAMP) ## test a Hub that fails with twenty seeds in place of two, the sandbox with all solutions, and long trainings (half an hour)
 	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub tests/leaderboard packages/local-hub
 	OMP_NUM_THREADS=1 CODE_SANDBOX_EVERY=1 $(BIN)/python -m pytest packages/code-sandbox/tests/test_unit_tests.py -k reference
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak tests/trainers/test_long_run.py
 
 mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
