@@ -246,7 +246,7 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
         return "No judges with errors were measured.", ""
     conditions = (measured[LADDER], *([one] for one in measured.get(TABLE, ())))
     ends = ([min(line_of(one, end) for one in some) for end in ("mean", "low", "high")] for some in conditions)
-    shared, *of_table = (f"{mean:.2g} [{low:.2g}, {high:.2g}]" for mean, low, high in ends)
+    shared, *of_table = (f"{mean:.2g} [{low:.2g}, {high:.2g}]".replace("inf", "∞") for mean, low, high in ends)
     sentence = (
         f"**Verdicts pay as long as the judge errs less than {shared} times as often as the policy**, if a network "
         "shares its parameters."
