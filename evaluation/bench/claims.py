@@ -145,7 +145,7 @@ TODAY = {
             "CCPO 1",
             CCPO.method,
             rungs=[("vote", None)],
-            says="**does not decide it**: the interval has 0 in it, and the gain of then; the outcome has no groups here",
+            says="**does not decide it**: the interval has 0 and the gain of then in it; no groups here",
         ),
         Today("CCPO 2", says="no such vote in today's fields"),
         Today(
@@ -161,7 +161,7 @@ TODAY = {
             "CVT-RL 3",
             CVT,
             rungs=[("hack", None)],
-            says="no PPO on the verified outcome in today's fields; on what the check pays, the auditor gains much",
+            says="no PPO on the verified outcome in today's fields; over what the check pays the auditor gains much",
         ),
         Today(
             "CVT-RL 3",

@@ -44,7 +44,8 @@ class VerdictDiagnosis:
 
     Attributes:
         tied: the share of pairs with equal scores.
-        margin: the mean of `LINE` times what the policy's errors cost a task, minus what the oracle's would, in units of outcome.
+        margin: `LINE.mean` times what the policy's errors cost a task, minus what the oracle's would, in units of
+            outcome.
         agreement: Spearman's correlation of v and Q - mean Q over all moves. Noise of replays lowers it.
         reliability: for the scores of each fifth of [0, 1] their mean, the share of right moves, that is, sum
             (Q[a] - worst) / sum (best - worst) over them, and their number.
