@@ -2,9 +2,9 @@
 
     python evaluation/bench/duration.py
 
-A cell plays some updates for its score and for its size. It learns with ten seeds, and with two for each step size that
-it tried, with a budget of tokens each. Between updates the exact values of the new policy are computed, which is timed
-here.
+A cell plays some updates for its score and for its size. It learns with ten seeds, and with two for each step size
+that it tried, with a budget of tokens each. Between updates the exact values of the new policy are computed, which is
+timed here.
 """
 
 from __future__ import annotations
