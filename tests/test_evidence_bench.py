@@ -14,7 +14,7 @@ import pytest
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
-from hf_credit_bench import Problem, TablePolicy, cells, guide, make_method, make_problem
+from hf_credit_bench import Problem, TablePolicy, cells, fields, guide, make_method, make_problem
 from hf_credit_bench.measures import STEPS
 from hf_credit_bench.play import Player, Ways
 from hf_credit_bench.problems import Chain, Revisit
@@ -104,7 +104,49 @@ def test_the_gains_in_the_guide_are_differences_of_means_of_the_committed_cells(
             }
             assert f"{areas[found[1]] - areas['outcome_reward']:+.2f}" == found[2]
             named += 1
-    assert named >= 4
+    assert named >= 8
+
+
+def test_the_committed_cells_are_each_one_that_a_full_run_measures(committed: list[dict[str, Any]]) -> None:
+    planned = [job.key for job in fields.plan(committed, critic="taught", seeds=10, updates=24)]
+    keys = [one["key"] for one in committed]
+    assert len(set(keys)) == len(keys) > 300
+    assert set(keys) == set(planned)
+    assert guide.UNKNOWN not in [one for row in guide.fields_of(committed).values() for one in row]
+
+
+def test_the_committed_headroom_is_that_of_the_exact_gradient_and_the_committed_cells(
+    committed: list[dict[str, Any]], scripts: dict[str, ModuleType], root: Path
+) -> None:
+    page = (root / "evaluation/bench/headroom.md").read_text(encoding="utf-8")
+    assert page == scripts["headroom"].report(committed)
+    # One decision: the logits part by sqrt(2) times the step in each update.
+    logits = np.log(0.3 / 0.7) + np.sqrt(2) * 0.5 * np.arange(4)
+    curve = scripts["headroom"].curve(Chain(length=1, start_right=0.3), 0.5, 4)
+    np.testing.assert_allclose(curve, 1 / (1 + np.exp(-logits)))
+
+
+def test_rungs_with_nothing_to_gain_hold_little_without_noise_either(
+    committed: list[dict[str, Any]], scripts: dict[str, ModuleType]
+) -> None:
+    """Of the tables, whose tasks and actions are all that the noise of exact advantages comes from."""
+    closed = [one for one in fields.RUNGS if not fields.worth_it(fields.on_rung(committed, one))]
+    assert {one.problem for one in closed} == {"rules", "chain", "key", "late", "trap", "drift", "revisit", "sum_vote"}
+    for rung in (one for one in closed if one.problem != "rules"):
+        base = np.mean(fields.areas_of(fields.on_rung(committed, rung), fields.BASE) or [])
+        assert scripts["headroom"].without_noise(make_problem(rung.problem, **rung.dials)) - base < fields.LEAST
+
+
+def test_the_step_sizes_that_a_cell_tried_are_counted(scripts: dict[str, ModuleType]) -> None:
+    for best in range(len(STEPS)):
+        asked = set()
+
+        def worth(place: int, best: int = best, asked: set[int] = asked) -> float:
+            asked.add(place)
+            return -abs(place - best)
+
+        assert scripts["headroom"].chosen(worth, len(STEPS)) == best
+        assert scripts["duration"].tried(best) == len(asked)
 
 
 def test_half_of_the_fields_name_a_method_or_say_that_nothing_can_be_gained(committed: list[dict[str, Any]]) -> None:

@@ -3,7 +3,8 @@
 python evaluation/bench/claims.py report     # writes claims_results.md
 
 The hypotheses, their pilot and their runs are those of commit 8288327e, whose bench had a budget of 20 updates, three
-step sizes of .05 to .5 and a bound of .5 for the change of a logit. `claims.jsonl` has what it measured.
+step sizes of .05 to .5 and a bound of .5 for the change of a logit. `claims.jsonl` has what it measured. Nothing is
+played here: a report takes these lines, and for what today's bench says the cells of `cells.parquet`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from hf_credit.evaluation.markdown import Markup, table
-from hf_credit.evaluation.statistics import holm, mean_interval, permutation_test
+from hf_credit.evaluation.statistics import holm, mean_interval, paired_difference, permutation_test
+from hf_credit_bench import fields
+from hf_credit_bench.cells import from_rows
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "claims.jsonl"
+RESULTS, CELLS = HERE / "claims.jsonl", HERE / "cells.parquet"
 SEEDS = range(10_000, 10_064)
 STEPS = (0.05, 0.15, 0.5)
 """The step sizes to choose from, of all that was registered."""
@@ -96,6 +100,78 @@ TRAP = {"horizon": 16, "blind": True}
 def _dial(points: Sequence[Mapping[str, float]], logarithm: bool = False) -> list[float]:
     values = [value for point in points for value in point.values()]
     return [math.log2(value) for value in values] if logarithm else values
+
+
+@dataclass(frozen=True)
+class Today:
+    """What cells of today's bench say of claims: the gain of a method over another on some rungs.
+
+    Attributes:
+        claims: their names.
+        method, other: whose areas are compared.
+        rungs: the problems, with the field if it is one of several.
+        ratios: of the judge's errors to the policy's, of the same rung.
+        says: of the claims.
+    """
+
+    claims: str
+    method: str = ""
+    other: str = "outcome_reward"
+    rungs: Sequence[tuple[str, tuple[int, float] | None]] = ()
+    ratios: Sequence[float] = (0.0,)
+    says: str = ""
+
+
+TODAY = {
+    "papers": [
+        Today(
+            "VPR 1",
+            VPR.method,
+            rungs=[("rules", (length, 0.1)) for length in (4, 16, 64)],
+            says="agrees: more at 16 decisions than at 4; 16 and 64 are alike",
+        ),
+        Today(
+            "VPR 2",
+            VPR.method,
+            rungs=[("rules", (16, 0.1))],
+            ratios=(0.0, 0.5, 1.0, 2.0),
+            says="agrees; verdicts are behind the outcome where a judge errs more often than the policy",
+        ),
+        Today(
+            "C3 1, C3 2", C3.method, rungs=[("relay", None)], says="one depth and noise, so no slope; not ahead there"
+        ),
+        Today("C3 3, C3 4", C3.method, MAPPO.method, rungs=[("relay", None)], says="the same; its critic is taught"),
+        Today(
+            "CCPO 1",
+            CCPO.method,
+            rungs=[("vote", None)],
+            says="**does not decide it**: the interval has 0 and the gain of then in it; no groups here",
+        ),
+        Today("CCPO 2", says="no such vote in today's fields"),
+        Today(
+            "T3 1, T3 2",
+            "exact_advantage",
+            rungs=[("trap", (16, 0.1))],
+            says="cuts were not measured: the outcome has .90 of 1, so .10 is left for credit and for tokens saved",
+        ),
+    ],
+    "cvt": [
+        Today("CVT-RL 1, CVT-RL 2", says="no such baselines in today's fields"),
+        Today(
+            "CVT-RL 3",
+            CVT,
+            rungs=[("hack", None)],
+            says="no PPO on the verified outcome in today's fields; over what the check pays the auditor gains much",
+        ),
+        Today(
+            "CVT-RL 3",
+            CVT,
+            "draco",
+            rungs=[("hack", None)],
+            says="and it is not ahead of verdicts that accept half of the hacks",
+        ),
+    ],
+}
 
 
 CLAIMS = [
@@ -262,7 +338,38 @@ Not corrected, and no test.
 
 {table(["difference", "over", "mean"], others)}
 """
+    text += f"""
+## What today's bench says
+
+Areas of the cells of `cells.parquet`, ten seeds each: a free step size, and in `rules` a network (a table elsewhere).
+The claims stay as they were decided for the bench that they name.
+
+{table(["claims", "problem", "gain", "over", "mean", "today's bench"], today(family))}
+"""
     _file(family, "_results").write_text(text, encoding="utf-8")
+
+
+def today(family: str) -> list[list[str]]:
+    """A row for each of `TODAY` and each of its differences."""
+    cells = from_rows(pq.read_table(CELLS).to_pylist())
+    rows = []
+    for one in TODAY[family]:
+        shown: list[list[str]] = [] if one.rungs else [["", "", "", ""]]
+        for problem, where in one.rungs:
+            rung = next(rung for rung in fields.RUNGS if (rung.problem, rung.field) == (problem, where))
+            found, errors = fields.on_rung(cells, rung), fields.own_error(rung) if one.ratios != (0.0,) else 0.0
+            base = fields.areas_of(found, one.other)
+            for ratio in one.ratios:
+                areas = fields.areas_of(found, one.method, round(ratio * errors, 4))
+                assert areas is not None
+                assert base is not None
+                errs = f", judge errs {ratio:g} times as often as the policy" if ratio else ""
+                gain = paired_difference(areas, base)
+                mean = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+                place = Markup(f"`{problem}` {rung.said}".strip())
+                shown.append([place, Markup(f"`{one.method}`{errs}"), Markup(f"`{one.other}`"), mean])
+        rows += [[one.claims, *line, Markup(one.says)] for line in shown]
+    return rows
 
 
 def main() -> None:

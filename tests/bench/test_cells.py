@@ -143,7 +143,7 @@ def test_impossible_arguments_are_refused_in_a_sentence(
 
 def numbered(*methods: str, **asked: Any) -> list[dict[str, Any]]:
     known = {"problem": "chain", "dials": {}, "options": {}, "policy": "start", "critic": "exact", **asked}
-    return [{"key": f"{name} {asked}", "method": name, **known} for name in methods]
+    return [{"key": cells.Job(method=name, problem="chain").key, "method": name, **known} for name in methods]
 
 
 def test_a_narrower_run_keeps_the_cells_that_it_does_not_measure(
@@ -198,6 +198,7 @@ def test_an_oracle_with_errors_teaches_less(method: str) -> None:
 
 
 GOOD = {"method": "rloo", "problem": "key", "policy": "start", "dials": {}, "options": {}, "critic": "exact"}
+KEY = cells.Job(method="rloo", problem="key").key
 UNREADABLE: dict[str, Any] = {
     "must be nested 100 deep": "[" * 9_000,
     "half of a surrogate pair": json.dumps({**GOOD, "key": "\ud800"}),
@@ -209,6 +210,13 @@ UNREADABLE: dict[str, Any] = {
     "dials of a cell must be a mapping": {**GOOD, "dials": 5},
     "horizon must be a whole number": {**GOOD, "dials": {"horizon": "long"}},
     "problem": {**GOOD, "problem": "of another version"},
+    "a cell must be of this version's problem and budget": {**GOOD, "key": "5"},
+    "problem and budget": {**GOOD, "dials": {"horizon": 9}},
+    "got others; measure it again": {**GOOD, "key": KEY.replace("[16, 16, ", "[16, 20, ")},
+    "areas[0] of a cell": {**GOOD, "areas": [1e308, 0.5]},
+    "seeds of a cell": {**GOOD, "seeds": "many"},
+    "instances of a cell": {**GOOD, "instances": []},
+    "budget of a cell": {**GOOD, "budget": "large"},
     "trace of a cell": {**GOOD, "trace": "1"},
     "seconds of a cell": {**GOOD, "seconds": []},
     "areas[1] of a cell": {**GOOD, "areas": [0.5, None]},
@@ -222,10 +230,10 @@ def test_ten_cells_are_read_shown_and_continued_among_ones_that_this_version_can
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = [
-        one if isinstance(one, str) else json.dumps({"key": str(place), **one} if isinstance(one, dict) else one)
-        for place, one in enumerate(UNREADABLE.values())
+        one if isinstance(one, str) else json.dumps({"key": KEY, **one} if isinstance(one, dict) else one)
+        for one in UNREADABLE.values()
     ]
-    good = [{**GOOD, "key": f"good {place}", "method": name} for place, name in enumerate([*METHODS][:10])]
+    good = [{**GOOD, "key": cells.Job(method=name, problem="key").key, "method": name} for name in [*METHODS][:10]]
     content = "\n".join([*bad[:7], *map(json.dumps, good), *bad[7:]]).encode() + b"\n\xff\n"
     (tmp_path / "cells.jsonl").write_bytes(content)
     asked = ["--problem", "chain", "--dial", "length=2", "--seeds", "0", "--updates", "8"]
@@ -241,9 +249,9 @@ def test_ten_cells_are_read_shown_and_continued_among_ones_that_this_version_can
 
 
 def test_ten_rows_of_a_strangers_table_are_read_among_ones_that_are_no_cells(caplog: pytest.LogCaptureFixture) -> None:
-    good = cells.to_rows([{**GOOD, "key": str(place)} for place in range(10)])
+    good = cells.to_rows([{**GOOD, "key": KEY, "method": name} for name in [*METHODS][:10]])
     bad = [{}, {"dials": "{}"}, {"dials": 5, "options": "{}"}, {"dials": "[]", "options": "{}"}]
-    assert [one["key"] for one in cells.from_rows([*bad, *good])] == [str(place) for place in range(10)]
+    assert [one["method"] for one in cells.from_rows([*bad, *good])] == [*METHODS][:10]
     assert "row 4 of a table of cells is no cell" in caplog.text
 
 

@@ -77,6 +77,44 @@ def test_a_policys_own_errors_are_those_of_an_enumeration_written_apart(problem:
     assert fields.own_error(rung) == pytest.approx(enumerated(policy_at_start(problem), problem.starts())[1])
 
 
+def binomial(rights: list[float], allowed: int) -> float:
+    """The probability of at most `allowed` errors in independent decisions that are right with these probabilities."""
+    shares = [1.0]
+    for right in rights:
+        pairs = zip([0.0, *shares], [*shares, 0.0], strict=True)
+        shares = [wrong * (1 - right) + same * right for wrong, same in pairs]
+    return sum(shares[: allowed + 1])
+
+
+@pytest.mark.parametrize("rung", [one for one in RUNGS if one.problem == LADDER], ids=lambda one: one.said)
+def test_the_value_of_rules_is_that_of_their_definition_without_the_steps_of_the_bench(rung: fields.Rung) -> None:
+    rules = make_problem(rung.problem, **rung.dials)
+    assert isinstance(rules, Rules)
+    policy, (words, rule) = policy_at_start(rules), rules._drawn
+    found = []
+    for word in words:
+        pairs = [(before, letter, place) for place, (before, letter) in enumerate(zip([4, *word], word, strict=False))]
+        rights = [float(policy.of(view)[rule[view[:2]]]) for view in pairs]
+        found.append(binomial(rights, rules.length // 10))
+    truth = Truth(policy)
+    assert truth.start == pytest.approx(np.mean(found[:16]), rel=1e-9)
+    assert truth.judged == pytest.approx(np.mean(found[16:]), rel=1e-9)
+
+
+@pytest.mark.parametrize("length", [4, 16])
+def test_the_value_and_the_gradient_of_a_chain_are_those_of_its_formula(length: int) -> None:
+    (rung,) = (one for one in RUNGS if (one.problem, one.field) == ("chain", (length, 0.1)))
+    policy, right = policy_at_start(make_problem("chain", **rung.dials)), rung.dials["start_right"]
+    truth = Truth(policy)
+    assert truth.start == pytest.approx(right**length)
+    by_view = dict(zip(policy.places, truth.gradient[:, 1], strict=True))
+    assert by_view == {
+        (step, alive): pytest.approx(alive * right**length * (1 - right))
+        for step in range(length)
+        for alive in ((1,) if step == 0 else (0, 1))
+    }
+
+
 def test_the_words_of_rules_are_other_ones_where_learning_is_judged_and_the_network_reads_no_word() -> None:
     rules = Rules(length=6, tasks=4)
     trained, others = ({way.node[0] for way in ways} for ways in (rules.starts(), rules.held_out()))
@@ -152,6 +190,10 @@ def test_elsewhere_the_best_of_each_kind_are_measured_and_what_fits_only_there()
     names = {name for name, *_ in planned([*measured(middle, 0.5), *known, *measured(vote, 0.5)])["vote", None]}
     assert {"rloo", "maxrl", "ppo", "counterfactual_grpo", "reverse_curriculum", JUDGED} <= names
     assert not {"grpo", "gspo", "hgpo"} & names
+    twin = [{**one, "areas": measured(middle, 0.5)[0]["areas"]} if one["method"] == "rloo" else one for one in known]
+    names = {name for name, *_ in planned([*measured(middle, 0.5), *twin, *measured(vote, 0.5)])["vote", None]}
+    assert "maxrl" in names
+    assert "rloo" not in names  # it is the outcome by another name
 
 
 def test_requirements_of_methods_are_those_that_they_declare() -> None:

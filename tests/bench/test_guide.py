@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 
-from hf_credit.evaluation.statistics import paired_difference
+from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit_bench import cells, fields, guide, plots
 from hf_credit_bench.fields import BASE, EXACT, FIELDS, JUDGED, LADDER, RUNGS, STARTS, Rung
 
@@ -51,7 +52,7 @@ def test_intervals_are_widened_for_the_methods_of_a_row() -> None:
     assert four.low < 0 < alone.low
     found = [*references(), cell("gigpo", areas)]
     assert guide.best_of(found, "outcome") == ("gigpo", alone)
-    several = [cell(name, BASES) for name in ("rloo", "grpo", "maxrl")]
+    several = [cell(name, [0.4, 0.4, 0.41]) for name in ("rloo", "grpo", "maxrl")]
     assert guide.best_of([*found, *several], "outcome") == guide.NONE
 
 
@@ -81,11 +82,44 @@ def test_the_line_is_where_the_gain_of_verdicts_is_0() -> None:
         if again or ratio < 2
     ]
     page = guide.which_method([*references(), *judges], "a command").replace("\n", " ")
-    assert "as long as the judge errs less than 0.95 times as often as the policy" in page
+    assert "as long as the judge errs less than 0.95 [0.95, 0.95] times as often as the policy" in page
     assert "In a table the line" not in page
     assert f"| `{LADDER}` | {MIDDLE.said} | {own:.2f} | repeated | +0.19 [" in page
     assert "| +0.10 [+0.10, +0.10] | -0.01 [-0.01, -0.01] | -0.11 [-0.11, -0.11] | 0.95 x |" in page
     assert "No judges with errors were measured." in guide.which_method(references(), "a command")
+
+
+def test_the_ends_of_a_line_are_where_those_of_the_gains_interval_are_0() -> None:
+    gains = ((0.2, 0.1, 0.3), (0.1, -0.1, 0.3), (-0.1, -0.3, 0.1), (-0.3, -0.4, -0.2))
+    known = [Interval(mean=mean, low=low, high=high, confidence=0.95, n=10) for mean, low, high in gains]
+    gained = dict(zip((0.0, 0.5, 1.0, 2.0), known, strict=True))
+    assert [guide.line_of(gained, end) for end in ("mean", "low", "high")] == pytest.approx([0.75, 0.25, 4 / 3])
+    assert guide.line_of({0.0: known[0], 1.0: known[0]}) == math.inf
+
+
+def test_the_outcome_by_another_name_is_no_method_of_a_row() -> None:
+    same, other = cell("reinforce_plus_plus", [one + 1e-7 for one in BASES]), cell("gigpo", [0.52, 0.62, 0.6])
+    assert guide.best_of([*references(), same], "outcome") == guide.UNKNOWN
+    name, gain = guide.best_of([*references(), same, other], "outcome")
+    assert (name, gain) == ("gigpo", paired_difference(other["areas"], BASES))
+
+
+def test_cells_of_other_numbers_of_seeds_are_left_out_of_a_field() -> None:
+    few = [cell(JUDGED, [0.9, 0.9]), cell("ppo", [0.9, 0.9])]
+    for found in ([*few, *references()], [*references(), *few]):
+        assert fields.on_rung(found, MIDDLE) == references()
+
+
+def test_rows_that_say_the_same_are_one() -> None:
+    found = references() + [cell(name, [0.3, 0.32, 0.3]) for name in ("rloo", "ppo", "replay_loo")]
+    rows = guide.fields_of([*found, cell(JUDGED, [0.8, 0.82, 0.81], oracle_error=fields.JUDGE_ERROR)])
+    outcome, judge = (fields.KINDS[kind] for kind in ("outcome", "judge"))
+    assert [*rows] == [
+        f"{outcome}; {fields.KINDS['critic']}; {fields.KINDS['replays']}",
+        fields.KINDS["oracle"],
+        judge,
+    ]
+    assert rows[judge][1] != guide.NONE
 
 
 def test_the_page_has_a_table_of_fields_problems_and_headroom() -> None:
@@ -97,12 +131,10 @@ def test_the_page_has_a_table_of_fields_problems_and_headroom() -> None:
     columns = [f"{length} decisions, {100 * success:g} % success" for length, success in FIELDS]
     assert f"| You have | {' | '.join(columns)} |" in page
     nothing = f"**{guide.NOTHING}**"
-    assert f"| a critic that learns | {nothing} | `ppo` +0.40 [+0.40, +0.40] | {nothing} |" in page
+    assert f"| a learned critic | {nothing} | `ppo` +0.40 [+0.40, +0.40] | {nothing} |" in page
     assert 'srcset="there/fields_narrow.png"' in page
     gain, none = "+0.19 [+0.17, +0.21]", "-0.01 [-0.03, +0.01]"
-    assert (
-        f"| `vote` |  | 0.41 |{3 * f' {gain} |'} only an outcome, or intermediate rewards: `rloo` {gain}<br>" in page
-    )
+    assert f"| `vote` |  | 0.41 |{3 * f' {gain} |'} only an outcome or rewards: `rloo` {gain}<br>" in page
     assert f"| `{LADDER}` | 4 decisions, 10 % | 0.41 |{3 * f' {none} |'} {nothing} |" in page
     assert f"Of {len(found)} cells {len(found)} took 0.5." in page.replace("\n", " ")
     assert "<picture>" not in guide.which_method(found, "a command")
@@ -130,7 +162,8 @@ def test_pictures_are_as_wide_as_the_pages_they_are_for(tmp_path: Path) -> None:
 def test_tables_of_cells_are_written_without_the_progress_of_another_library(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    guide.write_parquet([{"key": "x", "options": {}, **one} for one in references()], tmp_path / "cells.parquet")
+    key = cells.Job(method=JUDGED, problem=MIDDLE.problem, dials=MIDDLE.dials).key
+    guide.write_parquet([{"key": key, "options": {}, **one} for one in references()], tmp_path / "cells.parquet")
     known = cells.take_up(tmp_path)
     assert [one["method"] for one in known.values()] == [JUDGED]  # of equal keys the last
     assert capfd.readouterr().err == ""

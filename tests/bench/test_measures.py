@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hf_credit import methods
-from hf_credit.methods import Method
+from hf_credit.collectors import Single
+from hf_credit.methods import Credit, Method
 from hf_credit.options import options_of
 from hf_credit_bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
 from hf_credit_bench.cells import SETTINGS
@@ -106,8 +107,17 @@ def test_no_unbranched_method_is_below_the_exact_advantage_by_trace() -> None:
     assert limit > 0
 
 
+def constant() -> Method:
+    """Credit that is the same for all decisions."""
+
+    def estimator(collected: Any, context: Any, memory: None) -> Credit:
+        return Credit(decisions={one.id: 1.0 for episode in collected.episodes for one in episode.decisions})
+
+    return Method(name="constant", collector=Single(), estimator=estimator)
+
+
 def test_constant_credit_has_no_signal() -> None:
-    measured = enumerated("constant", Chain(length=3))
+    measured = enumerated(constant(), Chain(length=3))
     assert measured.scale == pytest.approx(0, abs=1e-12)
     assert measured.along == math.inf
 
@@ -123,7 +133,7 @@ def test_sampling_agrees_with_enumeration() -> None:
 def test_expected_credit_is_the_advantage_for_unbiased_methods_and_not_for_those_that_divide_by_a_spread() -> None:
     assert enumerated("exact_advantage", Chain(length=3)).credit_error == pytest.approx(0, abs=1e-7)
     assert enumerated(made("rloo"), Chain(length=2)).credit_error == pytest.approx(0, abs=1e-7)
-    assert enumerated("constant", Chain(length=2)).credit_error == math.inf
+    assert enumerated(constant(), Chain(length=2)).credit_error == math.inf
     assert enumerated(made("gigpo"), Chain(length=2)).credit_error > 0.05
 
 

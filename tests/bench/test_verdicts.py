@@ -21,7 +21,7 @@ from hf_credit_bench.problem import Position, Way
 from hf_credit_bench.table import TableChat, TablePolicy, TableSampler
 from hf_credit_bench.truth import Truth
 
-GUIDE = Path(__file__).parents[2] / "docs" / "which-method.md"
+DOCS = Path(__file__).parents[2] / "docs"
 PLAN = BucketPlan(buckets=96, candidates=3, replays=8)
 
 
@@ -157,5 +157,9 @@ def test_what_an_oracle_leaves_unknown_is_omitted_and_counted() -> None:
 
 
 def test_the_line_is_that_of_the_guide_which_is_written_from_measured_cells() -> None:
-    said = f"**Verdicts pay as long as the judge errs less than {LINE:g} times as often as the policy**"
-    assert said in GUIDE.read_text(encoding="utf-8")
+    line = f"{LINE.mean:g} [{LINE.low:g}, {LINE.high:g}]"
+    for page, said in (("which-method", "the judge errs"), ("how-to-diagnose", "the oracle errs")):
+        text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+        assert f"{said} less than {line} times as often as the policy" in text
+    problem = Bold()
+    assert f"the line is at {line}." in diagnosed(problem, Erring(problem, 0.0, 0.0, 0), 0).note

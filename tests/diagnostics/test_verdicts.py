@@ -82,9 +82,9 @@ def test_a_folder_has_the_answer_the_tables_the_curve_and_the_numbers(tmp_path) 
     one = replace(found(*[([1.0, 0.0], [1.0, 0.0], [3, 1])] * 8), name="p")
     path = write_verdicts([one], tmp_path)
     text = path.read_text(encoding="utf-8")
-    assert "verdicts pay: the oracle errs 0 times as often as the policy, and the line is at 0.96." in text
+    assert "verdicts pay: the oracle errs 0 times as often as the policy, and the line is at 0.96 [0.83, 1.2]." in text
     assert "![Share of right moves by score](verdicts.png)" in text
-    assert f"Margin: {LINE:g} times" in text
+    assert f"Margin: {LINE.mean:g} times" in text
     assert (tmp_path / "verdicts.png").stat().st_size > 1000
     header, rows = verdict_tables([one])["Trust"]
     assert dict(zip(header, rows[0], strict=True))["verdicts"] == "pay"

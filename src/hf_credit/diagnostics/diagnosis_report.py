@@ -49,7 +49,7 @@ _SIGNAL_LEGEND = """\
 _VERDICT_LEGEND = f"""\
 - Better called better: of pairs of moves of a state, weighted by how much better one is; ties count half.
 - Errors: the shares of the policy's moves that are wrong, or wrongly judged, weighted by what is at stake in a state.
-  Margin: {LINE:g} times the cost of the policy's errors minus that of the oracle's, in outcome a task.
+  Margin: {LINE.mean:g} times the cost of the policy's errors minus that of the oracle's, in outcome a task.
 - Agreement: Spearman's correlation of verdict and advantage, which the noise of replays lowers.
 - Intervals are 95% intervals over tasks, and contain the noise of replays, except for the agreement.
 

@@ -19,9 +19,9 @@ from hf_credit.oracles import Oracle
 from hf_credit.oracles.base import ACCEPTED_ABOVE
 from hf_credit.rollouts import Ledger, RolloutRequest, verify
 
-LINE = 0.96
+LINE = Interval(mean=0.96, low=0.83, high=1.2, confidence=0.95, n=10)
 """Verdicts pay if the oracle errs less than so many times as often as a policy that shares its parameters: the line of
-CreditBench (`docs/which-method.md`), as a test holds."""
+CreditBench (`docs/which-method.md`) with its interval, as a test holds."""
 _BINS = 5
 
 
@@ -44,7 +44,8 @@ class VerdictDiagnosis:
 
     Attributes:
         tied: the share of pairs with equal scores.
-        margin: `LINE` times what the policy's errors cost a task, minus what the oracle's would, in units of outcome.
+        margin: `LINE.mean` times what the policy's errors cost a task, minus what the oracle's would, in units of
+            outcome.
         agreement: Spearman's correlation of v and Q - mean Q over all moves. Noise of replays lowers it.
         reliability: for the scores of each fifth of [0, 1] their mean, the share of right moves, that is, sum
             (Q[a] - worst) / sum (best - worst) over them, and their number.
@@ -78,7 +79,8 @@ class VerdictDiagnosis:
             return f"{few}; raise --buckets or --replays."
         said = f"{self.name}: verdicts {'' if self.pays else 'do not '}pay: the oracle errs"
         ratio = self.error.mean / max(self.own_error.mean, 1e-3)
-        return f"{said} {ratio:.2g} times as often as the policy, and the line is at {LINE:g}."
+        line = f"{LINE.mean:g} [{LINE.low:g}, {LINE.high:g}]"
+        return f"{said} {ratio:.2g} times as often as the policy, and the line is at {line}."
 
 
 def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: int = 0) -> VerdictDiagnosis:
@@ -104,7 +106,7 @@ def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: i
         tied=float(equal.sum() / pairs.sum()),
         error=_spanned(map(_share, error, reach)),
         own_error=_spanned(map(_share, own_error, reach)),
-        margin=_spanned(map(mean_with_interval, (LINE * own_error - error).tolist())),
+        margin=_spanned(map(mean_with_interval, (LINE.mean * own_error - error).tolist())),
         agreement=fidelity_interval(scores, advantages, seed=seed),
         reliability=[
             (float(own.mean()), _spanned(map(_share, *parts)), len(own))

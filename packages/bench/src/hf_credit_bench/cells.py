@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, get_args
 
 from hf_credit import methods
-from hf_credit.boundary import check, types_of
+from hf_credit.boundary import Worth, check, types_of
 from hf_credit.boundary import read as read_shape
 from hf_credit.collectors import Verified
 from hf_credit.files import append
@@ -96,9 +96,8 @@ class Job:
     @property
     def named(self) -> dict[str, Any]:
         """The fields of its cell."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"} | {
-            "policy": "start"
-        }
+        fields = {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"}
+        return {**fields, "policy": "start"}
 
 
 def jobs(
@@ -124,16 +123,8 @@ def jobs(
     for problem in problems or PROBLEMS:
         make_problem(problem, **dials or {})
     every = [*REFERENCES, *ARMS, *methods.METHODS] if names is None else names
-    seeds = settings.pop("seeds", 10)
     return [
-        Job(
-            method=name,
-            problem=problem,
-            dials=dials or {},
-            seeds=seeds if name != "constant" else 0,
-            **conditions(name, critic, oracle_error),
-            **settings,
-        )
+        Job(method=name, problem=problem, dials=dials or {}, **conditions(name, critic, oracle_error), **settings)
         for problem in problems or PROBLEMS
         for name in every
     ]
@@ -222,19 +213,24 @@ class _Cell(TypedDict):  # and the fields of `Score`
     oracle_error: NotRequired[float | None]
     repeats: NotRequired[bool | None]
     refused: NotRequired[str | None]
-    areas: NotRequired[list[float] | None]
+    areas: NotRequired[list[Worth] | None]
     tokens_to_90: NotRequired[list[int | None] | None]
     step: NotRequired[float | None]
+    seeds: NotRequired[int | None]
+    instances: NotRequired[int | None]
+    budget: NotRequired[int | None]
 
 
 def check_cell(cell: Any) -> dict[str, Any]:
     """Returns a cell of a file, with `None` for what it does not say of its score; raises a `ValueError` if a field is
-    missing or of another type, or this version has no such method, problem or policy."""
+    missing or of another type, or this version has no such method, problem or policy, or another budget."""
     read_shape(_Cell, cell, "a cell")
     if not is_code(cell["method"]):
         one_of("the method of a cell", cell["method"], (*REFERENCES, *ARMS, *methods.METHODS))
     if not is_code(cell["problem"]):
-        make_problem(cell["problem"], **cell["dials"])
+        played = json.dumps(repr(make_problem(cell["problem"], **cell["dials"])))
+        if played not in cell["key"] or f"[{EPISODES}, {UPDATES}, {LEAST_GAIN}, " not in cell["key"]:
+            raise ValueError("a cell must be of this version's problem and budget, got others; measure it again.")
     one_of("the policy of a cell", cell["policy"], ("start",))
     one_of("the critic of a cell", cell["critic"], get_args(Critic))
     for name in types_of(Score):

@@ -46,10 +46,10 @@ JUDGE_ERROR, RATIOS = 0.1, (0.5, 1.0, 2.0)
 """The probability of a judge's wrong verdict, and others as multiples of the policy's own errors."""
 
 KINDS: Mapping[str, str] = {
-    "outcome": "only an outcome, or intermediate rewards",
-    "critic": "a critic that learns",
-    "replays": "replays from any state",
-    "both": "replays, and a critic",
+    "outcome": "only an outcome or rewards",
+    "critic": "a learned critic",
+    "replays": "replays",
+    "both": "replays and a critic",
     "starts": "a demonstration of each task, and states that can be restored",
     "oracle": "a program that judges every move",
     "judge": "a judge that is wrong in every tenth verdict",
@@ -135,14 +135,23 @@ def _kind(method: str) -> str:
 
 
 def on_rung(cells: Cells, rung: Rung) -> list[Mapping[str, Any]]:
-    """Returns the cells of a rung that were trained."""
-    return [cell for cell in cells if len(cell.get("areas") or ()) > 1 and rung_of(cell) == rung]
+    """Returns the cells of a rung that were trained on most seeds, which all of them share."""
+    trained = [cell for cell in cells if len(cell.get("areas") or ()) > 1 and rung_of(cell) == rung]
+    most = max((len(cell["areas"]) for cell in trained), default=0)
+    return [cell for cell in trained if len(cell["areas"]) == most]
 
 
 def areas_of(cells: Cells, method: str, error: float = 0.0, repeats: bool = False) -> list[float] | None:
     """Returns the areas of a method among the cells of a rung, with an oracle of these errors, if it has one."""
     kinds = ((cell, (cell["method"], error_of(cell), bool(cell.get("repeats")))) for cell in cells)
     return next((cell["areas"] for cell, kind in kinds if kind == (method, error, repeats)), None)
+
+
+def own_of(cells: Cells) -> list[Mapping[str, Any]]:
+    """Returns the cells of a rung without references, `BASE`, and methods that are `BASE` by another name there."""
+    base = [round(one, 4) for one in areas_of(cells, BASE) or ()]
+    own = [cell for cell in cells if cell["method"] not in {*REFERENCES, BASE}]
+    return [cell for cell in own if [round(one, 4) for one in cell["areas"]] != base]
 
 
 def gains(cells: Cells) -> dict[str, Interval]:
@@ -200,7 +209,7 @@ def plan(known: Cells, **settings: Any) -> list[Job]:
 def _survivors(cells: Cells) -> dict[str, list[str]]:
     """Returns the methods of each kind, those that learned most first."""
     ranked: dict[str, list[str]] = {}
-    for cell in sorted(cells, key=lambda one: -fmean(one["areas"])):
-        if cell["method"] not in REFERENCES:
-            ranked.setdefault(kind_of(cell), []).append(cell["method"])
+    for cell in sorted(own_of(cells), key=lambda one: (-round(fmean(one["areas"]), 6), one["method"])):
+        names = ranked.setdefault(kind_of(cell), [])
+        names += [] if cell["method"] in names else [cell["method"]]
     return ranked

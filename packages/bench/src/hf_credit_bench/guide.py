@@ -117,8 +117,8 @@ def best_of(cells: Cells, kind: str) -> Best | str:
     closed = reference in gains and gains[reference].mean < fields.LEAST
     own = {
         cell["method"]: cell["areas"]
-        for cell in sorted(cells, key=lambda one: error_of(one) == fields.JUDGE_ERROR)  # the last of a method counts
-        if cell["method"] not in {*REFERENCES, BASE} and not cell.get("repeats") and fields.kind_of(cell) == kind
+        for cell in fields.own_of(cells)
+        if fields.kind_of(cell) == kind and error_of(cell) in (0.0, fields.JUDGE_ERROR) and not cell.get("repeats")
     }
     if base is None or not (own or closed):
         return UNKNOWN
@@ -129,11 +129,13 @@ def best_of(cells: Cells, kind: str) -> Best | str:
     return NOTHING if closed else NONE
 
 
-def fields_of(cells: Cells) -> dict[str, list[Best | str]]:
-    """Returns for each kind of `KINDS` what pays in each of `FIELDS`."""
+def fields_of(cells: Cells) -> dict[str, tuple[Best | str, ...]]:
+    """Returns what pays in each of `FIELDS` for each kind of `KINDS` in words, in one row where that is the same."""
     rungs = {rung.field: fields.on_rung(cells, rung) for rung in RUNGS if rung.problem == LADDER}
-    rows = {kind: [best_of(rungs[field], kind) for field in FIELDS] for kind in KINDS}
-    return {kind: row for kind, row in rows.items() if any(one not in (UNKNOWN, NOTHING) for one in row)}
+    rows: dict[tuple[Best | str, ...], list[str]] = {}
+    for kind, words in KINDS.items():
+        rows.setdefault(tuple(best_of(rungs[field], kind) for field in FIELDS), []).append(words)
+    return {"; ".join(words): row for row, words in rows.items() if {*row} - {UNKNOWN, NOTHING}}
 
 
 def prediction(cells: Cells) -> list[list[str]]:
@@ -171,7 +173,7 @@ def which_method(cells: Cells, command: str, place: str | None = None) -> str:
         place: the folder of the picture relative to the page: empty, or a path that ends in /; `None` without one.
     """
     columns = [f"{length} decisions, {100 * success:g} % success" for length, success in FIELDS]
-    rows = [[KINDS[kind], *map(_shown, row)] for kind, row in fields_of(cells).items()]
+    rows = [[words, *map(_shown, row)] for words, row in fields_of(cells).items()]
     line, verdicts = _verdicts(cells)
     page = Path(__file__).with_name("which_method.md").read_text(encoding="utf-8")
     return page.format(
@@ -224,41 +226,44 @@ def _tasks(cells: Cells) -> str:
 def _verdicts(cells: Cells) -> tuple[str, str]:
     """Returns up to where verdicts with errors pay, in a sentence, and the table by ratios of errors."""
     rows = []
-    lines: dict[str, list[float]] = {}
+    measured: dict[str, list[Mapping[float, Interval]]] = {}
     for rung in (rung for rung in RUNGS if rung.problem in (LADDER, TABLE)):
         found, own = fields.on_rung(cells, rung), fields.own_error(rung)
         base = fields.areas_of(found, BASE)
         for again, said in ((False, "drawn anew"), (True, "repeated")):
-            gained = {}
-            for ratio in (0.0, *fields.RATIOS):
-                areas = fields.areas_of(found, fields.JUDGED, round(ratio * own, 4), again and ratio > 0)
-                if base and areas and fields.worth_it(found):
-                    gained[ratio] = paired_difference(areas, base)
-            if len(gained) > 1:
-                lines.setdefault(rung.problem, []).append(line := line_of(gained))
-                shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in (0.0, *fields.RATIOS)]
+            areas = {
+                ratio: fields.areas_of(found, fields.JUDGED, round(ratio * own, 4), again and ratio > 0)
+                for ratio in (0.0, *fields.RATIOS)
+            }
+            gained = {ratio: paired_difference(one, base) for ratio, one in areas.items() if one and base}
+            if len(gained) > 1 and fields.worth_it(found):
+                measured.setdefault(rung.problem, []).append(gained)
+                line = line_of(gained)
+                shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in areas]
                 where = f"{line:.2g} x" if line < math.inf else f"above {max(gained):g} x"
                 rows.append([Markup(code(rung.problem)), rung.said, f"{own:.2f}", said, *shown, where])
-    if LADDER not in lines:
+    if LADDER not in measured:
         return "No judges with errors were measured.", ""
+    conditions = (measured[LADDER], *([one] for one in measured.get(TABLE, ())))
+    ends = ([min(line_of(one, end) for one in some) for end in ("mean", "low", "high")] for some in conditions)
+    shared, *of_table = (f"{mean:.2g} [{low:.2g}, {high:.2g}]".replace("inf", "∞") for mean, low, high in ends)
     sentence = (
-        f"**Verdicts pay as long as the judge errs less than {min(lines[LADDER]):.2g} times as often as the policy**, "
-        "if a network shares its parameters."
+        f"**Verdicts pay as long as the judge errs less than {shared} times as often as the policy**, if a network "
+        "shares its parameters."
     )
-    if TABLE in lines:
-        drawn, repeated = lines[TABLE][0], lines[TABLE][-1]
-        sentence += (
-            f" In a table the line is at {drawn:.2g} times, or at {repeated:.2g} if the judge repeats its errors."
-        )
+    if of_table:
+        sentence += f" In a table the line is at {of_table[0]}, or at {of_table[-1]} if the judge repeats its errors."
     ratios = ["none", *(f"{one:g} x" for one in fields.RATIOS)]
     return sentence, table(["problem", "field", "the policy's errors", "the judge's", *ratios, "the line"], rows)
 
 
-def line_of(gained: Mapping[float, Interval]) -> float:
-    """Returns the first ratio of errors at which a gain is 0, by linear interpolation; infinite if none is."""
-    for (before, one), (after, two) in itertools.pairwise(gained.items()):
-        if one.mean > 0 >= two.mean:
-            return before + (after - before) * one.mean / (one.mean - two.mean)
+def line_of(gained: Mapping[float, Interval], end: str = "mean") -> float:
+    """Returns the first ratio of errors at which a gain, or an end of its interval, is 0, by linear interpolation;
+    infinite if none is."""
+    for before, after in itertools.pairwise(gained):
+        one, two = getattr(gained[before], end), getattr(gained[after], end)
+        if one > 0 >= two:
+            return before + (after - before) * one / (one - two)
     return math.inf
 
 

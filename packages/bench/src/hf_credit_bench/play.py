@@ -339,21 +339,13 @@ def _advantages(collected: RolloutBatch, context: Any, memory: None = None) -> C
     return Credit(decisions=found)
 
 
-def _ones(collected: RolloutBatch, context: Any, memory: None = None) -> Credit:
-    return Credit(decisions={one.id: 1.0 for episode in collected.episodes for one in episode.decisions})
-
-
 def exact_advantage() -> Method:
     """The exact advantage A(s, a), with V as baseline, which every estimator estimates."""
     return Method(name="exact_advantage", collector=Single(), estimator=_advantages)
 
 
-REFERENCES: dict[str, Callable[[], Method]] = {
-    "exact_advantage": exact_advantage,
-    "perfect_starts": perfect_starts,
-    "constant": partial(Method, name="constant", collector=Single(), estimator=_ones),
-}
-"""What no method can know, or that has no signal."""
+REFERENCES: dict[str, Callable[[], Method]] = {"exact_advantage": exact_advantage, "perfect_starts": perfect_starts}
+"""What no method can know."""
 
 ARMS: dict[str, Callable[[], Method]] = {"reverse_curriculum": reverse_curriculum}
 """Ways to begin episodes, as methods of the bench."""

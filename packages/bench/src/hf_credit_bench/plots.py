@@ -11,7 +11,7 @@ from hf_credit.evaluation.plots import require_matplotlib, save
 from hf_credit.files import write
 from hf_credit_bench import cells as written
 from hf_credit_bench.cells import LINES, Cells, Job
-from hf_credit_bench.fields import FIELDS, KINDS
+from hf_credit_bench.fields import FIELDS
 from hf_credit_bench.guide import NOTHING, fields_of, tables, which_method, write_parquet
 
 _INCH = 100
@@ -75,8 +75,8 @@ def fields(cells: Cells, path: Path, width: int) -> Path:
     rows = fields_of(cells)
     figure = require_matplotlib()(figsize=(width / _INCH, 0.62 * len(rows) + 0.6), dpi=2 * _INCH, layout="constrained")
     axis = figure.subplots()
-    for place, (kind, row) in enumerate(rows.items()):
-        axis.text(-0.48, place - 0.47, KINDS[kind], va="center", fontweight="bold")
+    for place, (words, row) in enumerate(rows.items()):
+        axis.text(-0.48, place - 0.425, words, va="center", fontweight="bold")
         for column, one in enumerate(row):
             share = 0.0 if isinstance(one, str) else min(one[1].mean / MOST, 1.0)
             colour = "#d9d9d9" if one == NOTHING else (1 - 0.95 * share, 1 - 0.55 * share, 1 - 0.3 * share)
