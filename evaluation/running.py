@@ -7,12 +7,17 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
+import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
+
+from finished_cells import CELLS_FILE, load
 
 from hf_credit.processes import end_with
 
@@ -170,7 +175,7 @@ def in_parallel(work: Work, cells: Mapping[str, Sequence[Any]], workers: int) ->
         raise RuntimeError(f"every cell must finish, got failures in {', '.join(failed)}; see above and run again.")
 
 
-def write_whole(path: Path, cell: Mapping[str, Any]) -> None:
+def write_whole(path: Path, cell: Any) -> None:
     """Writes a finished cell, whole or not at all."""
     _write(path, json.dumps(cell))
 
@@ -194,6 +199,78 @@ def require_same_settings(settings: Any, path: Path, arms: str = "") -> None:
         )
     if known != settings:
         _write(path, json.dumps(settings, indent=1) + "\n")
+
+
+def take_finished(
+    results: Path,
+    work: Path,
+    settings: Any,
+    file_of: Callable[..., Path],
+    key: Callable[[Any], tuple[Any, ...]],
+    start: str,
+    arms: str = "",
+) -> dict[Path, Path]:
+    """Takes the finished cells of committed tables, so that a new checkout goes on where they stop.
+
+    Starts are made again when their rungs are run, since the tables hold no policies.
+
+    Args:
+        results: the folder of the committed tables.
+        work, settings, arms: as for `run_cells`.
+        file_of: as for `run_cells`.
+        key: what a cell is a seed of; its last word is the arm.
+        start: the arm of starts.
+
+    Returns:
+        The file of every committed start, by that of the start to make.
+
+    Raises:
+        ValueError: the tables are of other settings.
+    """
+    starts: dict[Path, Path] = {}
+    if not (results / CELLS_FILE).is_file():
+        return starts
+    require_same_settings(settings, results / SETTINGS_FILE, arms)
+    for folder in ("cells", "committed"):
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    if not (work / SETTINGS_FILE).is_file():
+        shutil.copy(results / SETTINGS_FILE, work)
+    for cell in load([results / CELLS_FILE]):
+        file = file_of(work, *key(cell), cell["seed"])
+        if key(cell)[-1] == start:
+            starts[file] = file = work / "committed" / file.name
+        if not file.is_file():
+            write_whole(file, cell)
+    return starts
+
+
+def require_same_starts(starts: Mapping[Path, Path]) -> None:
+    """Keeps trainings from other starts out of the committed tables.
+
+    Args:
+        starts: from `take_finished`; those that are not made yet are passed over.
+
+    Raises:
+        ValueError: a start that was made again succeeds in another share of the same episodes.
+    """
+    for pair in starts.items():
+        made, committed = (json.loads(one.read_text("utf-8"))["success"] if one.is_file() else None for one in pair)
+        if made not in (None, committed):
+            raise ValueError(
+                f"a start that is made again must succeed as the committed one, got {made} and {committed} of "
+                f"{str(pair[0])!r}; use the versions in its made_with, or an empty --results to begin anew."
+            )
+
+
+def signals(folder: Path, methods: Iterable[str], collections: int) -> dict[str, Any]:
+    """What `hf-credit diagnose --protocol signal` says of a start."""
+    named = [word for method in methods for word in ("--method", method)]
+    command = [sys.executable, "-m", "hf_credit.cli", "diagnose", str(folder), "--protocol", "signal", *named]
+    said = subprocess.run(
+        [*command, "--collections", str(collections), "--json"], capture_output=True, text=True, check=True
+    )
+    (diagnosis,) = json.loads(said.stdout)
+    return {name: diagnosis[name] for name in ("signals", "agreement", "cosines")}
 
 
 def prepare_process() -> None:

@@ -71,3 +71,31 @@ def test_every_training_has_a_file_of_its_own(scripts: dict[str, ModuleType]) ->
     run = scripts["run"]
     files = [run.cell_file(Path(), *cell) for phase in [*run.before(), run.trainings()] for cell in phase]
     assert len(set(files)) == len(files) == 4 + 2 * 4 * 6
+
+
+def test_the_results_and_the_page_have_the_numbers_of_the_committed_cells(
+    scripts: dict[str, ModuleType], root: Path
+) -> None:
+    run, finished = scripts["run"], scripts["finished_cells"]
+    folder = root / "evaluation" / "trust"
+    cells = finished.read([folder / "results" / "cells.json"], run.key)
+    assert (folder / "results" / "results.md").read_text(encoding="utf-8") == run.markdown(cells)
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    right, counted = 0, 0
+    words = {True: "pays", False: "does not pay", None: "cannot be told"}
+    for blanks in run.BLANKS:
+        plain = [cells[blanks, run.OUTCOME][seed]["success"] for seed in run.SEEDS]
+        outcome = f"{sum(plain) / len(plain):.3f}".lstrip("0")
+        for arm, error in run.ERRORS.items():
+            said = cells[blanks, run.PREDICTED][0]["verdicts"][arm]
+            own = [cells[blanks, arm][seed]["success"] for seed in run.SEEDS]
+            gain = run.paired_difference(own, plain)
+            both = [f"{said[name]['mean']:.2f}".lstrip("0") for name in ("error", "own_error")]
+            success = f"{sum(own) / len(own):.3f}".lstrip("0")
+            ends = finished.interval(gain, signed=True).replace("+0.", "+.").replace("-0.", "-.")
+            row = [f"{blanks}, {outcome}", f"{100 * error:.0f} %", ", ".join(both), words[said["pays"]], success, ends]
+            assert f"| {' | '.join(row)} |" in page
+            if said["pays"] is not None and not gain.low <= 0 <= gain.high:
+                counted += 1
+                right += said["pays"] == (gain.mean > 0)
+    assert (right, counted) == (5, 5)  # as the page says

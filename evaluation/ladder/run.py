@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import ARMS, BEFOREHAND, LEARNABLE, LOOKS, SEEDS, STAGES, START, TAUGHT, WORLDS, Rung, World
-from finished_cells import CELLS_FILE, Cell, load
+from finished_cells import Cell
 from running import (
     ON_A_PROCESSOR,
     SETTINGS_FILE,
@@ -31,8 +30,10 @@ from running import (
     one_cell,
     parse_options,
     prepare_process,
-    require_same_settings,
+    require_same_starts,
     run_cells,
+    signals,
+    take_finished,
     write_whole,
 )
 
@@ -66,61 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from table import write_tables  # which takes the names of cells from here
 
     results = options.results or HERE / "results"
-    starts = take_finished(results, options.work) if options.cell is None else {}
+    resumed = options.cell is None
+    starts = take_finished(results, options.work, settings(), cell_file, key, START, arms="arms") if resumed else {}
     for phase in phases:
         cells = [cell for cell in phase if cell[2] not in ARMS or learnable(options.work, *cell[:2])]
         run_cells(options.work, settings(), [cells], cell_file, run_cell, EXPERIMENT, options.workers, arms="arms")
         require_same_starts(starts)
-        if options.cell is None:
+        if resumed:
             to_make = [committed for made, committed in starts.items() if not made.is_file()]
             write_tables([*(options.work / "cells").glob("*.json"), *to_make], results)
             shutil.copy(options.work / SETTINGS_FILE, results)
-
-
-def take_finished(results: Path, work: Path) -> dict[Path, Path]:
-    """Takes the finished cells of committed tables, so that a new checkout goes on where they stop.
-
-    Starts are made again when their rungs are run, since the tables hold no policies.
-
-    Returns:
-        The file of every committed start, by that of the start to make.
-
-    Raises:
-        ValueError: the tables are of other settings.
-    """
-    starts: dict[Path, Path] = {}
-    if not (results / CELLS_FILE).is_file():
-        return starts
-    require_same_settings(settings(), results / SETTINGS_FILE, "arms")
-    for folder in ("cells", "committed"):
-        (work / folder).mkdir(parents=True, exist_ok=True)
-    if not (work / SETTINGS_FILE).is_file():
-        shutil.copy(results / SETTINGS_FILE, work)
-    for cell in load([results / CELLS_FILE]):
-        file = cell_file(work, *key(cell), cell["seed"])
-        if cell["arm"] == START:
-            starts[file] = file = work / "committed" / file.name
-        if not file.is_file():
-            write_whole(file, cell)
-    return starts
-
-
-def require_same_starts(starts: Mapping[Path, Path]) -> None:
-    """Keeps trainings from other starts out of the committed tables.
-
-    Args:
-        starts: from `take_finished`; those that are not made yet are passed over.
-
-    Raises:
-        ValueError: a start that was made again succeeds in another share of the same episodes.
-    """
-    for pair in starts.items():
-        made, committed = (json.loads(one.read_text("utf-8"))["success"] if one.is_file() else None for one in pair)
-        if made not in (None, committed):
-            raise ValueError(
-                f"a start that is made again must succeed as the committed one, got {made} and {committed} of "
-                f"{str(pair[0])!r}; use the versions in its made_with, or an empty --results to begin anew."
-            )
 
 
 def settings() -> dict[str, Any]:
@@ -170,7 +126,7 @@ def run_cell(experiment: Mapping[str, Any], world: str, rung: str, arm: str, see
     own: World = experiment["worlds"][world]
     folder, begun = work / "starts" / cell_file(work, world, rung, START, 0).stem, time.process_time()
     if arm == BEFOREHAND:
-        found = signals(folder, experiment["collections"])
+        found = signals(folder, DIAGNOSED, experiment["collections"])
         found["disagreement"] = disagreement(own, own.rungs[rung], folder, experiment["judged"])
     elif arm in (START, TAUGHT):
         found = warmed_up(own, own.rungs[rung], folder if arm == START else None, work, experiment["held_out"])
@@ -213,17 +169,6 @@ def warmed_up(world: World, rung: Rung, folder: Path | None, work: Path, held_ou
     right = interaction.scripted_player(1.0)
     walks = [walk(interaction, right, RolloutRequest(task={}, seed=task_seed("train", place))) for place in range(64)]
     return {**found, "decisions": fmean(len(steps) for steps, _ in walks)}
-
-
-def signals(folder: Path, collections: int) -> dict[str, Any]:
-    """What `hf-credit diagnose --protocol signal` says of a start."""
-    named = [word for method in DIAGNOSED for word in ("--method", method)]
-    command = [sys.executable, "-m", "hf_credit.cli", "diagnose", str(folder), "--protocol", "signal", *named]
-    said = subprocess.run(
-        [*command, "--collections", str(collections), "--json"], capture_output=True, text=True, check=True
-    )
-    (diagnosis,) = json.loads(said.stdout)
-    return {name: diagnosis[name] for name in ("signals", "agreement", "cosines")}
 
 
 def disagreement(world: World, rung: Rung, folder: Path, episodes: int) -> list[float]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +18,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "sql_agent"))
 
-from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    SETTINGS_FILE,
+    one_cell,
+    parse_options,
+    prepare_process,
+    require_same_starts,
+    run_cells,
+    signals,
+    take_finished,
+    write_whole,
+)
 
 from hf_credit.evaluation.runs import versions
 
@@ -25,6 +37,8 @@ HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parents[1] / "examples" / "sql_agent"
 METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "sudoku": {"outcome_reward": {}, "verifiable_process": {}},
+    "sudoku_8": {"outcome_reward": {}, "verifiable_process": {}},
+    "sudoku_12": {"outcome_reward": {}, "verifiable_process": {}, "outcome_from_walks": {}},
     "sql_agent": {
         "grpo": {"group_size": 8},
         "turn_credit": {"group_size": 8},
@@ -35,24 +49,70 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 """Of each task the methods and their options; the first is the one that the others are compared with."""
 LAST = ("turn_credit",)
 """Methods whose seeds are run once those of all others are finished, and which are tested by themselves."""
-START = "start"
+METHOD_OF = {"outcome_from_walks": "outcome_reward"}
+"""The method of an arm that is not called like it."""
+START, BEFOREHAND = "start", "beforehand"
 SEEDS = range(10)
+LOOKS = "looks.json"
+Name = tuple[str, str, int]
+ARMS = "tasks"
+"""The key of the settings under which there may be more than when finished cells were run."""
+LONG: Mapping[str, Any] = {
+    "options": {"notation": "candidates"},
+    "instructions": False,
+    "training": {"instances_per_update": 16, "per_device_train_batch_size": 16, "max_completion_length": 14},
+    "held_out": 256,
+    "collections": 24,  # of which the signal is told beforehand
+    "warm_up": {  # one start for all rungs; its adapter is in `start`
+        "blanks": 12,
+        "episodes": 2000,
+        "quality": 0.9,
+        "rank": 8,
+        "rows": 32,
+        "rate": 1e-3,
+        "updates": 320,
+        "every": 40,
+        "enough": 0.03,
+    },
+    "accepted": (0.01, 0.4),
+}
+"""What the longer rungs of Sudoku share."""
 EXPERIMENT: Mapping[str, Any] = {
-    "methods": METHODS,
     "tasks": {
         "sudoku": {
+            "methods": METHODS["sudoku"],
             "blanks": 4,
             "training": {"instances_per_update": 16, "per_device_train_batch_size": 16, "max_completion_length": 20},
-            "episodes": 3000,  # that the start imitates
-            "quality": 0.9,  # of their play
+            "warm_up": {
+                "blanks": 4,
+                "episodes": 3000,  # that the start imitates
+                "quality": 0.9,  # of their play
+                "rank": 0,  # of its adapter; 0 trains all weights
+                "rows": 32,  # of an update
+                "rate": 3e-4,
+                "updates": 600,  # at most
+                "every": 10,  # updates between two looks at its success
+                "enough": 0.2,  # the first success from here on ends it
+            },
+            "accepted": (0.05, 0.6),  # success of a start that methods can be compared from
             "budget": 10_000,  # tokens sampled in training; the update that passes it is the last
             "held_out": 256,  # episodes that measure a policy, one of each task
         },
+        "sudoku_8": {"methods": METHODS["sudoku_8"], "blanks": 8, "budget": 16_000, **LONG},
+        "sudoku_12": {
+            "methods": METHODS["sudoku_12"],
+            "blanks": 12,
+            "budget": 24_000,
+            **LONG,
+            "outcome_from_walks": {"starts": "oracle"},
+        },
         "sql_agent": {
+            "methods": METHODS["sql_agent"],
             "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 48},
             # Of its shorter replays, so that an update takes about as many tokens as of the others.
             "replay_loo": {"instances_per_update": 6, "per_device_train_batch_size": 6},
             "warm_up": 16,  # updates, by `make_start` of the example
+            "accepted": (0.05, 0.6),
             "budget": 8_000,  # some six updates
             "held_out": 116,
         },
@@ -70,15 +130,7 @@ EXPERIMENT: Mapping[str, Any] = {
         "critic_first_updates": 2,
         "critic_learning_rate": 1e-5,
     },
-    "warm_up": {  # on Sudoku
-        "rows": 32,  # of an update
-        "rate": 3e-4,
-        "updates": 600,  # at most
-        "every": 10,  # updates between two looks at its success, and of the rise of the rate
-        "looked_at": 64,  # episodes, of tasks of the training
-        "enough": 0.2,  # the first success from here on ends it
-        "accepted": (0.05, 0.6),  # success of a start that methods can be compared from
-    },
+    "looked_at": 64,  # episodes, of tasks of the training, that say whether a warm-up is enough
 }
 
 
@@ -86,22 +138,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", type=Path, help="the folder of the pretrained model; needed until starts are made")
     parser.add_argument("--task", choices=METHODS, help="run the cells of one task alone")
+    parser.add_argument("--before", action="store_true", help="make only what comes before the trainings")
     options = parse_options(parser, arguments, "runs/real", seeds=len(SEEDS))
     experiment = {**EXPERIMENT, "model": str(options.model)}
-    chosen = [options.task] if options.task else list(METHODS)
-    starts = [(task, START, 0) for task in chosen]
-    cells = [(task, method, seed) for seed in SEEDS for task in chosen for method in METHODS[task]]
-    cells.sort(key=lambda cell: cell[1] in LAST)
-    phases = [starts, [cell for cell in cells if cell[-1] < options.seeds]]
-    if options.cell is not None:
-        phases = one_cell([[*starts, *cells]], options.cell, START)
-    run_cells(options.work, EXPERIMENT, phases, cell_file, run_cell, experiment, options.workers)
-    if options.cell is not None or options.task:
-        return
-    folder = results_folder(options, HERE / "results", [starts, cells], cell_file)
     from table import write_tables  # which takes the names of cells from here
 
-    write_tables((options.work / "cells").glob("*.json"), folder)
+    if options.cell is not None:
+        phases = one_cell([*before(METHODS), trainings(METHODS)], options.cell, START)
+        run_cells(options.work, EXPERIMENT, phases, cell_file, run_cell, experiment, options.workers, ARMS)
+        return
+    results = options.results or HERE / "results"
+    starts = take_finished(results, options.work, EXPERIMENT, cell_file, key, START, ARMS)
+    cells = trainings([options.task] if options.task else METHODS)
+    cells = [cell for cell in cells if cell[-1] < options.seeds and not cell_file(options.work, *cell).is_file()]
+    unfinished = list(dict.fromkeys(task for task, *_ in cells))
+    for phase in [*before(unfinished), *([] if options.before else [cells])]:
+        run_cells(options.work, EXPERIMENT, [phase], cell_file, run_cell, experiment, options.workers, ARMS)
+        require_same_starts(starts)
+        to_make = [committed for made, committed in starts.items() if not made.is_file()]
+        write_tables([*(options.work / "cells").glob("*.json"), *to_make], results)
+        shutil.copy(options.work / SETTINGS_FILE, results)
+
+
+def before(tasks: Iterable[str]) -> list[list[Name]]:
+    """The cells before any training: the starts, one after the other, and what the signal is at them."""
+    told = [(task, BEFOREHAND, 0) for task in tasks if "collections" in EXPERIMENT["tasks"][task]]
+    return [*([(task, START, 0)] for task in tasks), told]
+
+
+def trainings(tasks: Iterable[str]) -> list[Name]:
+    """The trainings, seed by seed, those of `LAST` behind all others."""
+    cells = [(task, method, seed) for seed in SEEDS for task in tasks for method in METHODS[task]]
+    return sorted(cells, key=lambda cell: cell[1] in LAST)
 
 
 def key(cell: Mapping[str, Any]) -> tuple[str, str]:
@@ -123,6 +191,11 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     from hf_credit import CreditConfig, CreditTrainer, methods
 
     one, start = experiment["tasks"][task], work / task
+    if method == BEFOREHAND:
+        compared = [name for name in METHODS[task] if name not in METHOD_OF]
+        cell = {"task": task, "method": method, "seed": seed, **signals(start, compared, one["collections"])}
+        write_whole(cell_file(work, task, method, seed), {**cell, "made_with": versions()})
+        return
     interaction, train, held_out = opened(task, one)
     cell: dict[str, Any] = {"task": task, "method": method, "seed": seed}
     if method == START:
@@ -136,7 +209,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
             interaction,
             CreditConfig(output_dir=str(work / f"trained_{os.getpid()}"), **settings, seed=seed),
             train,
-            method=methods.make(method, **experiment["methods"][task][method]),
+            method=methods.make(METHOD_OF.get(method, method), **one["methods"][method]),
             processing_class=tokenizer,
         )
 
@@ -160,7 +233,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
         }
     set_seed(seed)
     cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
-    low, high = experiment["warm_up"]["accepted"]
+    low, high = one["accepted"]
     if method == START and not low <= cell["success"] <= high:
         raise ValueError(f"a start must succeed in {low} to {high} of its episodes, got {cell['success']}; change it.")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
@@ -176,8 +249,9 @@ def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
     from hf_credit.agents import AgentInteraction
     from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 
-    if task == "sudoku":
-        sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=one["blanks"]), "current")
+    if "blanks" in one:
+        world = make("sudoku", size=4, blanks=one["blanks"], **one.get("options", {}))
+        sudoku = EnvironmentInteraction(world, "current", one.get("instructions", True))
         rows = list(sudoku.tasks("held_out", one["held_out"]))
         starts = [RolloutRequest[Any](task=dict(row), seed=row["seed"]) for row in rows]
         return sudoku, sudoku.tasks("train", 100_000), starts
@@ -201,23 +275,56 @@ def on_this_machine() -> dict[str, Any]:
 def warmed_up(
     experiment: Mapping[str, Any], task: str, interaction: Any, train: Any, folder: Path
 ) -> tuple[Any, Any, list[list[float]]]:
-    """Trains the model on play of the task's player until its success in training is enough, and saves it.
+    """Makes a start from the adapter that is kept with this file, or trains it; saves it with its task.
 
     Returns:
-        The model, its tokenizer, and the updates and success at every look.
+        The model, its tokenizer, and the updates and success at every look of its training.
     """
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from hf_credit.tasks import Sampling, TaskSpec
+
+    one, pretrained = experiment["tasks"][task], experiment["model"]
+    if not one["warm_up"]["rank"]:
+        looks, model = imitated(experiment, one, folder)
+    else:
+        adapter = HERE / START if (HERE / START).is_dir() else folder.parent / START
+        if not (adapter / LOOKS).is_file():
+            looks, trained = imitated(experiment, one, adapter)
+            trained.save_pretrained(adapter)
+            write_whole(adapter / LOOKS, looks)
+        looks = json.loads((adapter / LOOKS).read_text(encoding="utf-8"))
+        model = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32)
+        model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    tokenizer = AutoTokenizer.from_pretrained(pretrained, padding_side="left")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    sampling = Sampling(max_new_tokens=one["training"]["max_completion_length"], temperature=1.0, top_p=1.0, top_k=0)
+    TaskSpec.of(interaction, sampling=sampling).save(folder)  # for `hf-credit diagnose`
+    return model, tokenizer, looks
+
+
+def imitated(experiment: Mapping[str, Any], one: Mapping[str, Any], folder: Path) -> tuple[list[list[float]], Any]:
+    """Trains the model on play of the task's player until its success in training is enough.
+
+    Returns:
+        The updates and success at every look, and the model.
+    """
+    from peft import LoraConfig
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
     from trl import SFTConfig
 
     from hf_credit.policies.scripted import demonstrations, select, walk
     from hf_credit.rollouts import Chat, RolloutRequest
-    from hf_credit.tasks import Sampling, TaskSpec
     from hf_credit.trainers.warm_up import WarmUpTrainer
 
-    how, one = experiment["warm_up"], experiment["tasks"][task]
+    how = one["warm_up"]
+    interaction, train, _ = opened("sudoku", {**one, "blanks": how["blanks"]})
     tokenizer = AutoTokenizer.from_pretrained(experiment["model"], padding_side="left")
-    player = interaction.scripted_player(one["quality"])
-    rows = [dict(train[place % len(train)]) for place in range(one["episodes"])]
+    player = interaction.scripted_player(how["quality"])
+    rows = [dict(train[place % len(train)]) for place in range(how["episodes"])]
     starts = [RolloutRequest[Any](task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
     walks = ((start, walk(interaction, player, start)) for start in starts)
     found, _ = select(demonstrations(interaction, Chat(tokenizer), player, walks))
@@ -229,31 +336,27 @@ def warmed_up(
         max_length=None,
         max_steps=how["updates"],
         lr_scheduler_type="constant_with_warmup",
-        warmup_steps=how["every"],
+        warmup_steps=10,
         **{name: value for name, value in on_this_machine().items() if name != "max_concurrent_episodes"},
     )
-    trainer = WarmUpTrainer(str(experiment["model"]), args, found, processing_class=tokenizer)
+    adapter = (
+        LoraConfig(r=how["rank"], lora_alpha=2 * how["rank"], target_modules="all-linear") if how["rank"] else None
+    )
+    trainer = WarmUpTrainer(str(experiment["model"]), args, found, processing_class=tokenizer, peft_config=adapter)
     looks: list[list[float]] = []
 
     class Look(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step % how["every"] == 0:
-                some = starts[: how["looked_at"]]
-                reached = success(
-                    trainer.model, tokenizer, interaction, some, one["training"]["max_completion_length"]
-                )
-                looks.append([state.global_step, reached])
-                control.should_training_stop |= reached >= how["enough"]
+                some = starts[: experiment["looked_at"]]
+                most = one["training"]["max_completion_length"]
+                looks.append([state.global_step, success(trainer.model, tokenizer, interaction, some, most)])
+                control.should_training_stop |= looks[-1][1] >= how["enough"]
 
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Look())
     trainer.train()
-    model: Any = trainer.model
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    sampling = Sampling(max_new_tokens=one["training"]["max_completion_length"], temperature=1.0, top_p=1.0, top_k=0)
-    TaskSpec.of(interaction, sampling=sampling).save(folder)  # for `hf-credit diagnose`
-    return model, tokenizer, looks
+    return looks, trainer.model
 
 
 def warmed_up_agent(

@@ -26,7 +26,12 @@ from hf_credit.evaluation.statistics import holm, mean_interval, paired_differen
 
 HERE = Path(__file__).resolve().parent
 Cells = Mapping[tuple[str, str], Mapping[int, Mapping[str, Any]]]
-TITLES = {"sudoku": "4x4 Sudoku", "sql_agent": "questions to a database, by an agent"}
+TITLES = {
+    "sudoku": "4x4 Sudoku, 4 blanks",
+    "sudoku_8": "4x4 Sudoku, 8 blanks",
+    "sudoku_12": "4x4 Sudoku, 12 blanks",
+    "sql_agent": "questions to a database, by an agent",
+}
 COSTS = {
     "updates": "updates",
     "sampled_tokens": "tokens sampled",
@@ -91,7 +96,7 @@ Differences in success:
 
 def draw(cells: Cells, folder: Path) -> None:
     """Draws the success in training against the tokens sampled, and next to it, or below it, that held out."""
-    tasks = tasks_of(cells)
+    tasks = [task for task in tasks_of(cells) if any(len(seeds_of(cells, task, one)) > 1 for one in METHODS[task])]
     for name, columns, width in (("learning", 2, 8.4), ("learning_narrow", 1, 4.2)):
         rows = 2 * len(tasks) // columns
         figure = Figure(figsize=(width, 0.2 + 3.5 * rows), dpi=130, layout="constrained")

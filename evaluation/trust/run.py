@@ -20,13 +20,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from erring import Erring
 from finished_cells import Cell, common_seeds, interval, read, write
-from running import ON_A_PROCESSOR, UNTIL_SPENT, one_cell, parse_options, prepare_process, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    UNTIL_SPENT,
+    one_cell,
+    parse_options,
+    prepare_process,
+    results_folder,
+    run_cells,
+    write_whole,
+)
 
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 
+RESULTS = Path(__file__).resolve().parent / "results"
 START, PREDICTED, OUTCOME = "start", "predicted", "outcome"
 ERRORS = {"errs_02": 0.02, "errs_10": 0.1, "errs_30": 0.3}
 """The arms with verdicts, by the probability of a wrong one."""
@@ -53,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run_cells(options.work, EXPERIMENT, chosen, cell_file, run_cell, EXPERIMENT, options.workers)
     if options.cell is None:
         cells = read((options.work / "cells").glob("*.json"), key)
-        write(cells, options.results or options.work / "results", markdown(cells))
+        write(cells, results_folder(options, RESULTS, [*before(), trainings()], cell_file), markdown(cells))
 
 
 def before() -> list[list[Name]]:

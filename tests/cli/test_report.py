@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from small_runs import ON_A_PROCESSOR
 
 from hf_credit import CreditConfig, CreditTrainer, make
 from hf_credit.evaluation.credited import read_episodes
+from hf_credit.evaluation.report import watch
 from hf_credit.evaluation.runs import read_run
 from hf_credit.rollouts import EnvironmentInteraction
 
@@ -80,11 +84,37 @@ def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: P
     assert all('href="episode.html"' in (run / "report" / page).read_text() for page in pages)
 
 
+def test_a_watched_report_is_written_again_with_the_newest_episodes(run: Path, tmp_path: Path) -> None:
+    recorded = (run / "episodes.jsonl").read_text().splitlines(keepends=True)
+    (run / "episodes.jsonl").write_text("".join(recorded[:4]))
+    pages = watch([run], tmp_path / "page", 1)
+    first = next(pages).read_text()
+    assert "update 1, episode" in first
+    assert '<meta http-equiv="refresh" content="1">' in first
+    assert 'src="data:image/png;base64,iVBOR' in first
+    others = (tmp_path / "page" / name for name in re.findall('href="([^"]*)"', first))
+    assert not any("refresh" in page.read_text() for page in others)  # one reads these without a change
+    (run / "episodes.jsonl").write_text("".join(recorded))
+    assert "update 2, episode" in next(pages).read_text()
+
+
+def test_watching_waits_for_a_run_and_ends_when_it_is_interrupted(run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hf_credit.cli", "report", str(tmp_path / "later"), "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "Waiting for an update" in process.stdout.readline()
+        shutil.copytree(run, tmp_path / "later")
+        assert "later/report/episode.html, which renews itself" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+
+
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
         (("--update", 7), "one of the recorded 1, 2, got 7"),
         (("--episode", 5), "must be from 1 to 4, got 5"),
+        (("--watch", "--update", 1), "--watch shows the newest update, got --update or --episode too"),
     ],
 )
 def test_an_episode_that_was_not_recorded_is_refused(

@@ -26,6 +26,9 @@ def report(
     output: Annotated[
         Path | None, typer.Option(help="Output folder; by default `report` in the run's folder.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write it again while the run goes on, until this command is interrupted.")
+    ] = False,
 ) -> None:
     """Writes a report of a run: learning curves, the credit of replies, settings, versions, and evaluations if any.
 
@@ -39,13 +42,23 @@ def report(
     \b
     Examples:
       hf-credit report runs/sudoku_micro
+      hf-credit report runs/sudoku_micro --watch
       hf-credit report runs/sudoku_micro --output reports/sudoku_micro
       hf-credit report runs/relay_micro --update 1 --episode 2
       hf-credit report runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
     """
+    from hf_credit.evaluation import report as reports
     from hf_credit.evaluation.episode_page import PAGE_FILE
-    from hf_credit.evaluation.report import report_of, write_report
 
-    read = report_of([run, *(beside or [])], update, episode)
-    path = write_report(read, output or run / "report")
+    runs, folder = [run, *(beside or [])], output or run / "report"
+    if watch:
+        if not (update is episode is None):
+            raise ValueError("--watch shows the newest update, got --update or --episode too; leave them out.")
+        typer.echo(f"Waiting for an update with recorded episodes in {run}")
+        for number, page in enumerate(reports.watch(runs, folder)):
+            if not number:
+                typer.echo(f"Open {page.resolve().as_uri()}, which renews itself; Ctrl-C ends this command")
+        return
+    read = reports.report_of(runs, update, episode)
+    path = reports.write_report(read, folder)
     typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if read.episode else ''}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import unicodedata
 from collections.abc import Sequence
@@ -20,7 +21,12 @@ _ROUNDING = 1e-9  # sums below this are 0 up to rounding
 
 
 def episode_page(
-    episode: CreditedEpisode, title: str = "Episode", method: str = "", others: Sequence[tuple[str, str | None]] = ()
+    episode: CreditedEpisode,
+    title: str = "Episode",
+    method: str = "",
+    others: Sequence[tuple[str, str | None]] = (),
+    curves: bytes = b"",
+    renewed: int = 0,
 ) -> str:
     """Returns the HTML page of an episode: for each decision the new part of its context, its reply, reward, verdict
     and advantage, the credit of its tokens if they have their own, and its alternatives.
@@ -33,6 +39,8 @@ def episode_page(
         title: the title of the page.
         method: the name of the method.
         others: links to other episodes, each a label and the name of its page; `None` as the name of this page.
+        curves: learning curves as a PNG file, shown above the episode.
+        renewed: seconds after which a browser reads the page again; 0 for never.
     """
     of_tokens = [abs(credit) for one in episode.decisions for _, credit in one.token_credit]
     credits = [one.credit for one in episode.decisions]
@@ -43,6 +51,8 @@ def episode_page(
         method=method,
         others=others,
         episode=episode,
+        curves=base64.b64encode(curves).decode("ascii"),
+        renewed=renewed,
         seen=any(has_images(content) for one in episode.decisions for _, content in one.messages),
         largest=largest,
         largest_of_tokens=max(of_tokens, default=0.0),

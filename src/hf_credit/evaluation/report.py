@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +18,7 @@ from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_
 from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import EvalResults, difference, evaluation_files
-from hf_credit.evaluation.runs import Run, has_log, read_run
+from hf_credit.evaluation.runs import LOG_FILE, Run, has_log, read_run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.rollouts import Ledger
@@ -197,12 +198,14 @@ def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Com
     ]
 
 
-def write_report(report: Report, folder: str | Path) -> Path:
+def write_report(report: Report, folder: str | Path, renewed: int = 0) -> Path:
     """Writes `report.md` and `results.json`; with a run also `learning_curves.png`, and with an episode also
     `episode.html` and a page `episode_N.html` for each other episode of its update.
 
     Args:
         folder: created if it does not exist; files of these names are overwritten.
+        renewed: seconds after which a browser reads `episode.html` again, which then begins with the learning curves;
+            0 for neither.
 
     Returns:
         The path of `report.md`.
@@ -214,12 +217,51 @@ def write_report(report: Report, folder: str | Path) -> Path:
     if report.runs:
         learning_curves(report.runs, folder / CURVES_FILE)
     if report.episode is not None:
-        _write_pages(report, folder)
+        _write_pages(report, folder, renewed)
     write_json(folder / RESULTS_FILE, numbers(report))
     return write(folder / REPORT_FILE, markdown(report))
 
 
-def _write_pages(report: Report, folder: Path) -> None:
+def watch(folders: Sequence[Path], folder: Path, seconds: int = 10) -> Iterator[Path]:
+    """Writes the report of runs again whenever one of them has logged or recorded more, without an end.
+
+    Its page `episode.html` shows the learning curves and, of the last update with credit, the episode with the largest
+    credit differences, with links to the others; an open browser reads it again by itself.
+
+    Args:
+        folders: as for `report_of`.
+        folder: as for `write_report`.
+        seconds: between two looks.
+
+    Yields:
+        The path of the page, each time it has been written.
+
+    Raises:
+        ValueError: as `report_of`.
+        ImportError: matplotlib or scipy is missing.
+    """
+    known: list[tuple[int, int]] = []
+    while True:
+        found = _written(folders)
+        try:
+            if found != known and read_episodes(folders[0]) and all(map(has_log, folders)):
+                write_report(report_of(folders), folder, seconds)
+                known = found
+                yield folder / PAGE_FILE
+        except (OSError, ValueError):  # of files that the run replaced while they were read
+            if _written(folders) == found:
+                raise
+        time.sleep(seconds)
+
+
+def _written(folders: Sequence[Path]) -> list[tuple[int, int]]:
+    """When and how much the runs have written."""
+    files = (run / name for run in folders for name in (LOG_FILE, EPISODES_FILE))
+    found = [path.stat() for path in files if path.is_file()]
+    return [(one.st_mtime_ns, one.st_size) for one in found]
+
+
+def _write_pages(report: Report, folder: Path, renewed: int = 0) -> None:
     """Writes the page of the episode and of the others of its update, with links between them."""
     method = str(report.runs[0].config.get("method", "")) if report.runs else ""
     episodes = report.episodes or [one for one in [report.episode] if one]
@@ -228,7 +270,10 @@ def _write_pages(report: Report, folder: Path) -> None:
     for place, one in enumerate(episodes):
         title = f"{report.title}, update {one.update}, episode {place + 1} of {len(episodes)}"
         links = [(str(at + 1), None if at == place else name) for at, name in enumerate(names)]
-        write_episode_page(one, folder / names[place], title, method=method, others=links if len(links) > 1 else ())
+        more: dict[str, Any] = {"others": links if len(links) > 1 else ()}
+        if renewed and place == shown:
+            more |= {"curves": (folder / CURVES_FILE).read_bytes(), "renewed": renewed}
+        write_episode_page(one, folder / names[place], title, method=method, **more)
 
 
 def numbers(report: Report) -> dict[str, Any]:
