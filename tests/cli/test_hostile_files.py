@@ -13,7 +13,6 @@ import pytest
 from hf_credit.checkpoints import MANIFEST, flaw
 from hf_credit.cli.options import parse_options
 from hf_credit.data import load_problems
-from hf_credit.diagnostics.buckets import load_buckets
 from hf_credit.tasks import TASK_FILE, TaskSpec
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -94,13 +93,6 @@ def test_problems(tmp_path: Path, value: str, ending: str) -> None:
     path.write_bytes(gzip.compress(text) if ending.endswith(".gz") else text)
     with pytest.raises(ValueError, match=r"a file of problems must be JSON in UTF-8, got .* in 'rows"):
         load_problems(f"gsm8k/test={path}")
-
-
-@pytest.mark.parametrize("value", [DEEP, LONG], ids=["deep", "long"])
-def test_buckets(tmp_path: Path, value: str) -> None:
-    (tmp_path / "buckets.jsonl").write_text(f'{{"candidates": {value}}}\n')
-    with pytest.raises(ValueError, match="line 1: a bucket must be written by"):
-        load_buckets(tmp_path / "buckets.jsonl")
 
 
 WHOLE = {"format": 1, "resumable": True, "run": {}, "files": {}}

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_buckets import action
 
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.relay import relay, relay_task
@@ -24,7 +25,7 @@ from hf_credit.diagnostics.bucket_credit import (
     standard_methods,
     with_exact_values,
 )
-from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets, save_buckets
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.methods import Credit, Method, make
 from hf_credit.methods.base import mean_over_shared
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
@@ -35,7 +36,7 @@ BY_RETURNS = ("replay_loo", "magrpo", "outcome_reward")
 
 
 def bucket(*returns, value_only=(), verdicts=None, turn=0, **others) -> Bucket:
-    """A bucket with returns but without replays."""
+    """A bucket with returns, and replays that consist of the candidate alone."""
     verdicts = verdicts or [None] * len(returns)
     return Bucket(
         event="agent",
@@ -45,10 +46,11 @@ def bucket(*returns, value_only=(), verdicts=None, turn=0, **others) -> Bucket:
         task=0,
         turn=turn,
         candidates=tuple(
-            Action(text=str(place), returns=tuple(own), responses=(None,) * len(own), verdict=verdict)
+            action(str(place), own, turn=turn, verdict=verdict)
             for place, (own, verdict) in enumerate(zip(returns, verdicts, strict=True))
         ),
         value_only=tuple(Action(text="v", returns=tuple(own)) for own in value_only),
+        before=tuple(decision((place,), ()) for place in range(turn)),
         **others,
     )
 
@@ -267,24 +269,9 @@ def same_order(a: torch.Tensor, b: torch.Tensor) -> bool:
     return not bool(((up > 1e-9) & (other < -1e-9)).any() | ((up < -1e-9) & (other > 1e-9)).any())
 
 
-@pytest.mark.parametrize("replays", [None, 1])
-def test_credit_of_saved_buckets_is_that_of_the_originals(tmp_path, replays) -> None:
-    context = LocalContext(critics={"critic": critic})
-    before = [decision([8], [5])]
-    buckets = [
-        whole([1, 1], [0, 1], before=before, verdicts=[1, 0], later=(1.0,)),
-        whole([0], [0.5], verdicts=[1, 1]),
-    ]
-    read = load_buckets(save_buckets(buckets, tmp_path / "buckets.jsonl"))
-    for method in ("replay_loo", "magrpo", make("mappo", gamma=0.5), make("verifiable_process", gamma=0.5)):
-        assert assigned_credit(read, method, context, replays) == assigned_credit(buckets, method, context, replays)
-
-
 def test_a_method_that_needs_its_own_collector_is_refused() -> None:
     with pytest.raises(OnlyInTrainingError, match="of kind 'continuation', which only its own collector plays"):
         assigned_credit([ONE], "mc_process_reward")
-    with pytest.raises(OnlyInTrainingError, match="with a critic needs buckets with replays, got some without"):
-        assigned_credit([ONE], "mappo", LocalContext(critics={"critic": critic}))
     with pytest.raises(ValueError, match="must be run with it, got none named 'critic'"):
         assigned_credit([whole([1], [0])], "mappo")
 
@@ -330,8 +317,8 @@ def test_without_value_only_actions_there_is_no_estimated_fidelity() -> None:
 
 def test_exact_targets_are_those_of_enumeration() -> None:
     known = bucket([1], [0], exact=0.5)
-    values = [Action(text="a", returns=(1.0,), exact=0.75), Action(text="b", returns=(0.0,), exact=0.625)]
-    known = Bucket(**{**vars(known), "candidates": (*values, Action(text="c", returns=(1.0,)))})
+    values = [action("a", (1.0,), exact=0.75), action("b", (0.0,), exact=0.625)]
+    known = Bucket(**{**vars(known), "candidates": (*values, action("c", (1.0,)))})
     assert bucket_targets([known], "exact")[0][:2] == pytest.approx([0.25, 0.125])
     assert math.isnan(bucket_targets([known], "exact")[0][2])
     found = bucket_fidelity([known], "replay_loo", "exact")
@@ -350,11 +337,6 @@ def test_candidates_get_exact_values() -> None:
     assert [action.exact for action in found.candidates] == [truth.values["0"], truth.values["1"]]
     assert found.value_only[0].exact is None  # an impossible reply
     assert with_exact_values([], relay(2), chat, model, max_new_tokens=1) == []
-
-
-def test_exact_values_of_buckets_from_a_file_are_refused() -> None:
-    with pytest.raises(ValueError, match="need buckets with states, got a bucket without"):
-        with_exact_values([ONE], relay(2), None, None, max_new_tokens=1)
 
 
 def test_a_users_method_is_measured_like_the_others() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from small_buckets import action
 
 from hf_credit.diagnostics import Failure, FidelityStatus, influence
 from hf_credit.diagnostics.buckets import Action, Bucket
@@ -24,9 +25,7 @@ def bucket(event="plan", key=0, responses=None, exact=None, verdicts=(None, None
         task=0,
         turn=0,
         candidates=tuple(
-            Action(
-                text=str(place), returns=own, responses=texts, verdict=verdict, exact=None if exact is None else own[0]
-            )
+            action(str(place), own, event, verdict=verdict, responses=texts, exact=None if exact is None else own[0])
             for place, (own, texts, verdict) in enumerate(zip(returns, responses, verdicts, strict=True))
         ),
         value_only=(Action(text="v", returns=(0.0, 0.5)),),
@@ -78,7 +77,7 @@ def test_influence_is_over_buckets_with_a_response() -> None:
 
 
 def test_buckets_of_one_candidate_and_failed_replays_are_counted() -> None:
-    alone = Bucket(**{**vars(bucket()), "candidates": (Action(text="0", returns=(1.0,), failed=3),), "key": 5})
+    alone = Bucket(**{**vars(bucket()), "candidates": (action("0", (1.0,), "plan", failed=3),), "key": 5})
     (found,) = diagnose("p", [bucket(), alone]).events
     assert (found.alone, found.failed_replays) == (1, 3)
     assert found.failures == {Failure.NONE: 1, Failure.UNKNOWN: 1}

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from small_buckets import action
 
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.diagnosis import diagnose
@@ -18,9 +19,7 @@ def bucket(event: str, key: int, returns, exact=False, failed=0) -> Bucket:
         task=0,
         turn=0,
         candidates=tuple(
-            Action(
-                text=str(n), returns=own, responses=(str(n),) * len(own), failed=failed, exact=0.5 if exact else None
-            )
+            action(str(n), own, event, responses=(str(n),) * len(own), failed=failed, exact=0.5 if exact else None)
             for n, own in enumerate(returns)
         ),
         value_only=(Action(text="v", returns=(0.5,)),),

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from small_buckets import action
 
-from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose
 from hf_credit.diagnostics.diagnosis_report import (
     bucket_file,
@@ -28,7 +29,7 @@ def bucket(key: int, returns, texts=("real", "other"), event="plan", responses=N
         task=key,
         turn=1,
         candidates=tuple(
-            Action(text=text, returns=own, responses=responses or (None,) * len(own), verdict=own[0], exact=own[0])
+            action(text, own, event, verdict=own[0], responses=responses or (None,) * len(own), exact=own[0])
             for text, own in zip(texts, returns, strict=True)
         ),
         value_only=(Action(text="v", returns=(0.5,)),),
@@ -54,7 +55,8 @@ def test_a_folder_has_tables_plots_numbers_examples_and_buckets(found, tmp_path)
     assert (folder / "diagnosis.png").read_bytes()[1:4] == b"PNG"
     assert json.loads((folder / "diagnosis.json").read_text()) == json.loads(json.dumps(numbers([found])))
     assert (folder / "examples.md").read_text(encoding="utf-8") == examples_markdown([found])
-    assert load_buckets(folder / bucket_file(0, "runs/p")) == list(found.buckets)
+    lines = (folder / bucket_file(0, "runs/p")).read_text(encoding="utf-8").splitlines()
+    assert lines == [one.to_json() for one in found.buckets]
 
 
 def test_the_tables_have_every_policy_event_and_credit(found) -> None:

@@ -219,7 +219,7 @@ def test_a_unit_is_optional(gold: str, answer: str) -> None:
         assert decide(normal(gold), normal(written)) is True, written
 
 
-@pytest.mark.parametrize("chain", ["5=6=5", "6=5", "2+2=5", "5=6=5.0", r"\frac{1}{2} = 6 = 5"])
+@pytest.mark.parametrize("chain", ["5=6=5", "6=5", "5=6=5.0", r"\frac{1}{2} = 6 = 5"])
 def test_a_chain_that_contradicts_itself_has_no_value(chain: str) -> None:
     assert without_names(normal("5"), normal(chain))[1].text == normal(chain).text
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.verifiers.numerals import arithmetic, number, unit_of
+from hf_credit.verifiers.numerals import number, unit_of
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,6 @@ from hf_credit.verifiers.numerals import arithmetic, number, unit_of
         ("5万", Fraction(50_000)),
         ("5千克", Fraction(5)),
         ("5 per cent", Fraction(5)),
-        (r"\frac{\frac{1}{2}}{3}", Fraction(1, 6)),
-        (r"\frac{1/2}{3/4}", Fraction(2, 3)),
-        (r"\frac{-1}{-2}", Fraction(1, 2)),
-        ("2^{10} - 1", Fraction(1023)),
-        (r"(1 + 2) \times 3", Fraction(9)),
-        ("-3^2", Fraction(-9)),
     ],
 )
 def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
@@ -44,7 +38,21 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["5 or six", "five six", "5ab", "5xy", "5 ab", "5 x", "5 plus 3", "5或6", "2^12", "2^{99999}", "2(3)", "1/0"],
+    [
+        "5 or six",
+        "five six",
+        "5ab",
+        "5xy",
+        "5 ab",
+        "5 x",
+        "5 plus 3",
+        "5或6",
+        "2^12",
+        "2^{99999}",
+        "2(3)",
+        "1/0",
+        "2+2",
+    ],
 )
 def test_other_texts_are_not_numbers(text: str) -> None:
     assert number(text) is None
@@ -72,26 +80,6 @@ def test_other_texts_are_not_numbers(text: str) -> None:
 )
 def test_a_unit_is_known_by_its_parts(text: str, unit: set[str] | None) -> None:
     assert unit_of(text) == unit
-
-
-@given(st.recursive(st.integers(0, 99).map(str), lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner)))
-def test_arithmetic_is_that_of_fractions(tree: object) -> None:
-    def written(node: object) -> str:
-        return node if isinstance(node, str) else f"({written(node[0])} {node[1]} {written(node[2])})"  # type: ignore[index]
-
-    def value(node: object) -> Fraction:
-        if isinstance(node, str):
-            return Fraction(node)
-        one, sign, other = value(node[0]), node[1], value(node[2])  # type: ignore[index]
-        return {"+": one + other, "-": one - other, "*": one * other}[sign] if sign != "/" else one / other
-
-    try:
-        right: Fraction | None = value(tree)
-    except ZeroDivisionError:
-        right = None
-    text = written(tree)
-    found = arithmetic(text)
-    assert found == right or (found is None and len(text) > 200)  # too deep or too large
 
 
 @given(st.text(alphabet=r"\frac{}overline0123456789.,+-*/^()eE %milontwey", max_size=40))

@@ -152,7 +152,6 @@ def show(done: Published) -> None:
     if done.commit is None:
         typer.echo(f"Would publish {count} to {done.url}: {', '.join(done.files)}")
         return
-    refused = f", without {', '.join(done.refused)}, which the Hub rejected" if done.refused else ""
     request = f", as {done.pull_request}" if done.pull_request else ""
     seen = "private" if done.private else "public"
-    typer.echo(f"Published {count}{refused}{request} to {done.url} at {done.commit} ({seen}).")
+    typer.echo(f"Published {count}{request} to {done.url} at {done.commit} ({seen}).")

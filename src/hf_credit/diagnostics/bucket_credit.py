@@ -19,7 +19,7 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
 from hf_credit.methods import Method
-from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Verdict
+from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 from hf_credit.rollouts.rows import one_number
 
@@ -63,18 +63,20 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
     """Builds an update from buckets.
 
     Args:
-        buckets: the batch, for methods that compare across contexts. In a bucket without replays each return becomes
-            an episode that ends with the candidate.
+        buckets: the batch, for methods that compare across contexts.
     """
     rollouts: list[Rollout] = []
     candidates: list[tuple[str, ...]] = []
     for number, bucket in enumerate(buckets):
-        before = _before(bucket, number)
+        # New ids, as they may be candidates of another bucket.
+        before = [
+            replace(one, id=f"bucket {number} before {turn}", verdict=None) for turn, one in enumerate(bucket.before)
+        ]
         own = []
         for place, action in enumerate(bucket.replayed):
             name = f"bucket {number} candidate {place}"
             own.append(name)
-            for replay, episode in enumerate(action.replays or _made_up(bucket, action)):
+            for replay, episode in enumerate(action.replays):
                 decisions = list(episode.decisions)
                 forced = next(turn for turn, decision in enumerate(decisions) if decision.event == bucket.event)
                 decisions[forced] = replace(decisions[forced], id=name)
@@ -135,17 +137,11 @@ def assigned_credit(
         only one at its context or no oracle judged it.
 
     Raises:
-        OnlyInTrainingError: the estimator needs rollouts that only the method's own collector plays, or a critic and
-            a bucket has no replays.
+        OnlyInTrainingError: the estimator needs rollouts that only the method's own collector plays.
         ValueError: the method or the critic does not exist, or a number is out of range.
     """
     method = methods.make(method) if isinstance(method, str) else method
     seen = buckets if replays is None else [_first(bucket, replays) for bucket in buckets]
-    if method.critics and any(not action.replays for bucket in seen for action in bucket.replayed):
-        raise OnlyInTrainingError(
-            f"a method with a critic needs buckets with replays, got some without for {method.name!r}; sample them "
-            "again."
-        )
     collected = collected_from(seen)
     if not collected.rollouts:
         return [[] for _ in buckets]
@@ -244,7 +240,7 @@ def with_exact_values(
     This is feasible only for small policies and short replies: see `hf_credit.collaborations.exact_values`.
 
     Args:
-        buckets: as sampled; buckets from a file have no states.
+        buckets: as sampled.
         interaction, chat, model: those that sampled the buckets.
         **limits: as for `exact_values`.
 
@@ -252,11 +248,9 @@ def with_exact_values(
         The buckets with exact values; replies with a probability below the floor keep `exact=None`.
 
     Raises:
-        ValueError: a bucket has no state, or as `exact_values`.
+        ValueError: as `exact_values`.
     """
     states = [bucket.state for bucket in buckets]
-    if None in states:
-        raise ValueError("exact values need buckets with states, got a bucket without, as in files; sample it again.")
     found = exact_values(interaction, chat, model, states, **limits) if states else []
     valued = []
     for bucket, values in zip(buckets, found, strict=True):
@@ -284,31 +278,3 @@ def _first(bucket: Bucket, replays: int) -> Bucket:
         for action in bucket.candidates
     )
     return replace(bucket, candidates=cut)
-
-
-def _before(bucket: Bucket, number: int) -> list[Decision]:
-    """Returns the decisions before the bucket with new ids, as they may be candidates of another bucket."""
-    kept = any(action.replays for action in bucket.replayed)
-    before = bucket.before if kept else [_made_up_decision(bucket, turn) for turn in range(bucket.turn)]
-    return [replace(one, id=f"bucket {number} before {turn}", verdict=None) for turn, one in enumerate(before)]
-
-
-def _made_up(bucket: Bucket, action: Action) -> list[Episode]:
-    """Builds an episode for each return, with only the candidate."""
-    verdict = None if action.verdict is None else Verdict(score=action.verdict)
-    decision = _made_up_decision(bucket, bucket.turn, action.text, verdict)
-    return [Episode(decisions=(decision,), outcome=value, ending=Ending.FINISHED) for value in action.returns]
-
-
-def _made_up_decision(bucket: Bucket, turn: int, text: str = "", verdict: Verdict | None = None) -> Decision:
-    """Builds a decision with a context that no other turn has."""
-    return Decision(
-        role=bucket.role,
-        event=bucket.event,
-        state=None,
-        context_ids=(turn,),
-        action_ids=(),
-        logprobs=None,
-        action_text=text,
-        verdict=verdict,
-    )

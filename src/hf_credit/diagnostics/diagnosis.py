@@ -119,7 +119,7 @@ def diagnose(
     The batch of methods that compare across contexts (VPR, outcome reward) is the buckets of an event type.
 
     Args:
-        buckets: as sampled, or from a file.
+        buckets: as sampled.
         methods: the methods to measure, by the name to show; by default those of `standard_methods`.
         context: as in `assigned_credit`; wrap a critic in `RememberedValues`, since its inputs repeat.
         success, cost, about: stored in the result.

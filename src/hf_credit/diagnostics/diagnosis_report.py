@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.diagnostics.bucket_credit import assigned_credit
-from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw, draw_reliability
 from hf_credit.diagnostics.fidelity import FidelityStatus
@@ -85,7 +85,8 @@ def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples
     draw(diagnoses, path.with_name(PLOT_FILE))
     write(path.with_name(EXAMPLES_FILE), examples_markdown(diagnoses, examples))
     for place, one in enumerate(diagnoses):
-        save_buckets(one.buckets, path.with_name(bucket_file(place, one.name)))
+        lines = "".join(f"{bucket.to_json()}\n" for bucket in one.buckets)
+        write(path.with_name(bucket_file(place, one.name)), lines)
     return path
 
 

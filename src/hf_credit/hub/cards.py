@@ -123,18 +123,6 @@ def checkpoint_files(
     return files
 
 
-def eval_result(name: str, **fields: Any) -> dict[str, Path | bytes]:
-    """Returns the file of one result in the Hub's format `.eval_results`.
-
-    Args:
-        name: the stem of its name.
-        **fields: of `EvalResultEntry`, without the `source_name`.
-    """
-    entry = EvalResultEntry(source_name=f"hf-credit {__version__}", **fields)
-    text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
-    return {f".eval_results/{name}.yaml": text.encode()}
-
-
 def _eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, Path | bytes]:
     """Returns self-reported results on datasets of the Hub: only Hugging Face can add the token of a verified one."""
     files: dict[str, Path | bytes] = {}
@@ -142,14 +130,16 @@ def _eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[s
         dataset, values = str(results.about.get("dataset", "")), results.values("success")
         if "/" not in dataset or not hub_id(dataset) or not values:
             continue
-        files |= eval_result(
-            dataset.replace("/", "--"),
+        entry = EvalResultEntry(
+            source_name=f"hf-credit {__version__}",
             dataset_id=dataset,
             task_id=str(results.about.get("split", "test")),
             value=fmean(values.values()),
             source_url=source,
             notes=f"success over {len(values)} tasks, {name}",
         )
+        text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
+        files[f".eval_results/{dataset.replace('/', '--')}.yaml"] = text.encode()
     return files
 
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, GitCommitInfo, HfApi, hf_hub_url
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, GitCommitInfo, HfApi
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_raise_for_status
+from huggingface_hub.utils import get_token
 
+from hf_credit.files import OwnFolder
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
 from hf_credit.hub.loading import git_id
-from hf_credit.hub.retries import ATTEMPTS, Conflict, HubError, retried, status_of, wait_after
+from hf_credit.hub.retries import ATTEMPTS, Conflict, HubError, retried, wait_after
 from hf_credit.words import counted
 
 T = TypeVar("T")
@@ -26,8 +27,6 @@ T = TypeVar("T")
 TRAILER = "Hf-Credit-Publish"
 _PUBLIC = " (public)"  # in the commit of a publication that is not to stay private
 """The line of a commit's description that holds the digest of the published files."""
-
-_READ_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Published:
         pull_request: the URL of the pull request, if one was requested.
         private: whether the repository is private.
         files: the paths of the files.
-        refused: the files of `last` that the Hub refused.
     """
 
     repo: str
@@ -51,7 +49,6 @@ class Published:
     pull_request: str | None = None
     private: bool = False
     files: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
 
 
 def publish(
@@ -67,7 +64,6 @@ def publish(
     tag: str | None = None,
     message: str = "",
     space_sdk: str | None = None,
-    last: Collection[str] = (),
     replaces: Collection[str] = (),
 ) -> Published:
     """Publishes files as one commit, and makes a new repository public after a download and comparison of all files.
@@ -84,7 +80,6 @@ def publish(
         tag: a tag for the verified commit. A tag of another commit is not moved.
         message: the first line of the commit.
         space_sdk: the SDK of a new Space: static, docker or gradio.
-        last: files that are committed one by one after the others, and that the Hub may refuse.
         replaces: path prefixes, such as folders with their /, whose other files this publication deletes.
 
     Raises:
@@ -101,39 +96,29 @@ def publish(
         )
     api = connect(endpoint, token)
     check_upload_path(api)
-    contents = _checked(files, _tokens(api), last)
-    main = [content for content in contents if content.path_in_repo not in last]
+    contents = _checked(files, _tokens(api))
     url = repo_url(api, repo, repo_type)
     done = Published(repo, repo_type, None, url, private=private, files=tuple(sorted(files)))
     if dry_run:
         return done
     target = Repository(api, repo, repo_type)
-    message = message or f"Publish {counted(len(main), 'file')} with hf-credit"
+    message = message or f"Publish {counted(len(contents), 'file')} with hf-credit"
     if pr:
-        commit, request = target.commit(main, message, replaces, create_pr=True)
-        target.compare(main, commit)
+        commit, request = target.commit(contents, message, replaces, create_pr=True)
+        target.compare(contents, commit)
         return replace(done, commit=commit, pull_request=request)
     is_new, is_private = target.prepare(space_sdk)
     if tag is not None:
-        target.check_tag(tag, main)
-    commit, _ = target.commit(main, message, replaces, note="" if private else _PUBLIC)
-    target.compare(main, commit)
-    refused = []
-    for content in contents:
-        if content.path_in_repo in last:
-            try:
-                commit, _ = target.commit([content], f"Add {content.path_in_repo}")
-            except HubError as error:
-                if status_of(error) not in (400, 403, 422):
-                    raise
-                refused.append(content.path_in_repo)
+        target.check_tag(tag, contents)
+    commit, _ = target.commit(contents, message, replaces, note="" if private else _PUBLIC)
+    target.compare(contents, commit)
     # A first publication that was interrupted before this line is still private.
-    if not private and (is_new or (is_private and target.is_first(commit, digest_of(main) + _PUBLIC))):
+    if not private and (is_new or (is_private and target.is_first(commit, digest_of(contents) + _PUBLIC))):
         target.ask(api.update_repo_settings, private=False, doing="making public")
         is_private = False
     if tag is not None:
         target.ask(api.create_tag, tag=tag, revision=commit, exist_ok=True, doing="tagging")
-    return replace(done, commit=commit, private=private if is_new else is_private, refused=tuple(refused))
+    return replace(done, commit=commit, private=private if is_new else is_private)
 
 
 def digest_of(contents: Iterable[CommitOperationAdd]) -> str:
@@ -276,30 +261,12 @@ class Repository:
 
     def _download(self, content: CommitOperationAdd, commit: str) -> str:
         """Returns the SHA-256 of a file on the Hub; an interrupted download continues where it ended."""
-        url = hf_hub_url(
-            self.repo, content.path_in_repo, repo_type=self.repo_type, revision=commit, endpoint=self.api.endpoint
-        )
-        digest, done = hashlib.sha256(), 0
-
-        def receive() -> None:
-            nonlocal digest, done
-            if done and done >= content.upload_info.size:
-                return
-            headers = build_hf_headers(token=self.api.token)
-            if done:
-                headers["Range"] = f"bytes={done}-"
-            with get_session().stream("GET", url, headers=headers, timeout=_READ_SECONDS) as response:
-                if response.status_code >= 400:
-                    response.read()
-                hf_raise_for_status(response)
-                if response.status_code != 206:
-                    digest, done = hashlib.sha256(), 0
-                for chunk in response.iter_bytes():
-                    digest.update(chunk)
-                    done += len(chunk)
-
-        retried(receive, f"downloading from {self.repo}", content.upload_info.size)
-        return digest.hexdigest()
+        with OwnFolder() as folder:
+            where = {"repo_type": self.repo_type, "revision": commit, "cache_dir": folder}
+            download = functools.partial(self.api.hf_hub_download, self.repo, content.path_in_repo, **where)
+            path = retried(download, f"downloading from {self.repo}", content.upload_info.size)
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _all_in(tree: Mapping[str, RepoFile], contents: Iterable[CommitOperationAdd]) -> bool:
@@ -320,14 +287,9 @@ def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
     return lambda *values, **options: list(listing(*values, **options))
 
 
-def _checked(
-    files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]
-) -> list[CommitOperationAdd]:
-    missing = [name for name in last if name not in files]
-    if missing or len(files) == len(last):
-        raise ValueError(
-            f"a publication must have files besides `last`, got {list(files)} and missing {missing}; add some."
-        )
+def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str]) -> list[CommitOperationAdd]:
+    if not files:
+        raise ValueError("a publication must have files, got none; add some.")
     safety.check_names(files)
     safety.check_files(files)
     for name, source in files.items():

@@ -134,11 +134,6 @@ def explained(error: BaseException, what: str) -> HubError:
     return error if isinstance(error, HubError) else HubError(f"{what}: {redacted(_reason(error))}")
 
 
-def status_of(error: BaseException) -> int | None:
-    """Returns the HTTP status of a Hub's response, if there was one."""
-    return next((cause.response.status_code for cause in _causes(error) if isinstance(cause, HfHubHTTPError)), None)
-
-
 def _reason(error: BaseException) -> str:
     for cause in _causes(error):
         if isinstance(cause, RefusedAnswer):

@@ -1,4 +1,4 @@
-r"""Parses the numbers of answers: decimals, fractions, arithmetic, percent, words, and the units after them.
+r"""Parses the numbers of answers: decimals, fractions, percent, words, and the units after them.
 
 Values are exact rationals. Answers have at most 1,000 characters, which bounds time and memory.
 """
@@ -107,8 +107,7 @@ def number(text: str) -> Number | None:
     r"""Returns the exact number that a text denotes, or `None` if it is not a rational number.
 
     Parses `-1,234.5`, `\frac{3}{4}`, `3/4`, `1\frac{3}{4}`, `1 3/4`, `3 \times 10^{5}`, `3e5`, `0.1\overline{6}`,
-    `twenty-one`, `5 million`, each with an optional percent sign and unit, and arithmetic with numbers, such as
-    `\frac{\frac{1}{2}}{3}` or `2^{10} - 1`.
+    `twenty-one`, `5 million`, each with an optional percent sign and unit. Calculations are left to the algebra.
 
     Args:
         text: of an `Answer`.
@@ -117,14 +116,12 @@ def number(text: str) -> Number | None:
     assert sign is not None
     body = text[sign.end() :]
     read = _read(body)
-    if read is not None:
-        value, rest = read
-        percent = _PERCENT.match(rest)
-        unit = unit_of(rest[percent.end() :] if percent else rest)
-        if unit is not None:
-            return Number(-value if sign[1] == "-" else value, percent is not None, unit)
-    exact = arithmetic(text)
-    return None if exact is None else Number(exact)
+    if read is None:
+        return None
+    value, rest = read
+    percent = _PERCENT.match(rest)
+    unit = unit_of(rest[percent.end() :] if percent else rest)
+    return None if unit is None else Number(-value if sign[1] == "-" else value, percent is not None, unit)
 
 
 def _read(body: str) -> tuple[Fraction, str] | None:
@@ -228,81 +225,3 @@ def _known(text: str) -> frozenset[str]:
 
 def _singular(word: str) -> str:
     return word if word in _UNIT or not word.endswith("s") else word[:-1]
-
-
-_TOKEN = re.compile(rf"\s*({_DECIMAL}|\\(?:frac|times|cdot|div)(?![A-Za-z])|[-+*/^(){{}}])")
-_RANK = {"+": 1, "-": 1, "*": 2, r"\times": 2, r"\cdot": 2, "/": 2, r"\div": 2, "^": 3}
-_DEEPEST, _LARGEST_BITS = 40, 4096
-
-
-def arithmetic(text: str) -> Fraction | None:
-    r"""Returns the value of a calculation with numbers, or `None` if the text is not one or its numbers get large.
-
-    Parses +, -, *, \cdot, \times, /, \div, \frac, brackets and whole powers. Terms without an operator between them
-    are left to the algebra, since 2(3) is a product and 2 1/3 a sum.
-    """
-    if re.search(r"\(\s*\d{1,3}(?:,\d{3})+\s*\)", text):  # a pair
-        return None
-    tokens, start = [], 0
-    while text[start:].strip():
-        token = _TOKEN.match(text, start)
-        if token is None:
-            return None
-        tokens.append(token[1])
-        start = token.end()
-    tokens.reverse()  # `pop` takes the next token
-    try:
-        value = _sum(tokens)
-    except (ValueError, ZeroDivisionError, IndexError):
-        return None
-    return None if tokens else value
-
-
-def _sum(tokens: list[str], rank: int = 1, depth: int = 0) -> Fraction:
-    """Evaluates the next terms that operators of at least this rank connect; only a sum may begin with a sign."""
-    if depth > _DEEPEST:
-        raise ValueError("too deep")
-    if rank == 1 and tokens[-1] in ("+", "-"):
-        value = _sum(tokens, 2, depth) if tokens.pop() == "+" else -_sum(tokens, 2, depth)
-    else:
-        value = _atom(tokens, depth)
-    while tokens and _RANK.get(tokens[-1], 0) >= rank:
-        operator = tokens.pop()
-        if operator == "^" and tokens[-1] != "{" and not re.fullmatch(r"\d", tokens[-1]):
-            raise ValueError("x^12 is x^1 2")
-        value = _applied(operator, value, _sum(tokens, _RANK[operator] + 1, depth))
-        if operator == "^" and tokens[-1:] == ["^"]:
-            raise ValueError("two powers")
-    return value
-
-
-def _atom(tokens: list[str], depth: int) -> Fraction:
-    token = tokens.pop()
-    if token in ("(", "{"):
-        value = _sum(tokens, 1, depth + 1)
-        if tokens.pop() != {"(": ")", "{": "}"}[token]:
-            raise ValueError("brackets")
-        return value
-    if token == r"\frac":
-        parts = []
-        for _ in range(2):
-            if tokens[-1] != "{":
-                raise ValueError("brackets")
-            parts.append(_atom(tokens, depth))
-        return _applied("/", *parts)
-    return Fraction(token.replace(",", ""))
-
-
-def _applied(operator: str, left: Fraction, right: Fraction) -> Fraction:
-    if operator in ("+", "-"):
-        value = left + right if operator == "+" else left - right
-    elif operator == "^":
-        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
-        if right.denominator != 1 or abs(right) * bits > _LARGEST_BITS:
-            raise ValueError("power not whole or too large")
-        value = left ** int(right)
-    else:
-        value = left / right if operator in ("/", r"\div") else left * right
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * _LARGEST_BITS:
-        raise ValueError("large")
-    return value

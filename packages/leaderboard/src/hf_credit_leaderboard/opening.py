@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from hf_credit.hub.cards import rendered
 from hf_credit.policies.micro import CHAT_TEMPLATE
 from hf_credit.tasks import TaskSpec
@@ -16,8 +14,6 @@ from hf_credit_leaderboard.inputs import to_json
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season, SeasonSecret, SeasonTask
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.weights import template_digest
-
-EVAL_FILE = "eval.yaml"
 
 STANDARD_BOARDS: tuple[tuple[Literal["micro", "full"], str, str, dict[str, Any]], ...] = (
     ("micro", "sudoku 4x4", "sudoku", {"size": 4, "blanks": 8, "notation": "named"}),
@@ -72,15 +68,7 @@ def open_season(
         public_key=secret.public_key,
         templates=(template_digest(CHAT_TEMPLATE),),
     )
-    # The Hub checks this description against its own list of frameworks and may refuse it, so it is committed last.
-    description = {
-        "name": f"hf-credit, season {name}",
-        "description": "Held-out tasks of games and collaborations; verified by playing them again.",
-        "evaluation_framework": "hf-credit",
-        "tasks": [{"id": one.name, "split": "public"} for one in season.tasks],
-    }
-    evaluation = yaml.safe_dump(description, sort_keys=False).encode("utf-8")
-    _publish(hub, season, f"Open the season {name}", {EVAL_FILE: evaluation}, last=[EVAL_FILE])
+    _publish(hub, season, f"Open the season {name}")
     text = f"---\ntags: [hf-credit, leaderboard]\n---\n\n# Results of the season {name} of {benchmark}\n"
     hub.publish({"README.md": text.encode("utf-8")}, results, "dataset", message="Begin")
     return season
@@ -111,13 +99,11 @@ def board_lines(season: Season) -> list[str]:
     return [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
 
 
-def _publish(
-    hub: Hub, season: Season, message: str, others: dict[str, Path | bytes] | None = None, last: Sequence[str] = ()
-) -> None:
+def _publish(hub: Hub, season: Season, message: str) -> None:
     tags = {"tags": ["hf-credit", "leaderboard", "credit-assignment"]}
     card = rendered(Path(__file__).with_name("season.md"), tags, season=season, boards=board_lines(season))
     files = {SEASON_FILE: to_json(season), "README.md": card.encode("utf-8")}
-    hub.publish({**files, **(others or {})}, season.benchmark, "dataset", message=message, last=last)
+    hub.publish(files, season.benchmark, "dataset", message=message)
 
 
 def _complete(spec: TaskSpec) -> dict[str, Any]:
