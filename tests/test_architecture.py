@@ -41,6 +41,8 @@ SHARED = {
     "replies",
     "safe_io",
     "template_child",
+    "template_process",
+    "tokenizer_trial",
     "trust",
     "validators",
     "words",
