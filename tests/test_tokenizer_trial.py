@@ -79,14 +79,14 @@ def test_the_tokenizers_of_known_families_are_loaded(folder: Callable[..., Path]
     ("parts", "took"),
     [
         ({"pre_tokenizer": split(r"(?:a|a|aa)+$")}, "too many steps"),
-        ({"pre_tokenizer": split(r"NEVER(?:q|q|qq)+(?:x|[0-9])")}, r"too many steps .* begins with 'NEVERqqq"),
+        ({"pre_tokenizer": split(r"NEVER(?:q|q|qq)+(?:x|[0-9])")}, r"too many steps for .* begin with 'NEVERqqq"),
         ({"normalizer": {"type": "Replace", "pattern": {"Regex": r"(\s|\n)*\n;"}, "content": ""}}, "too many steps"),
-        ({"normalizer": replace("日", "x" * 10_000)}, "characters for a text"),
-        ({"normalizer": times_ten("normalizers", 4)}, "characters for a text"),
+        ({"normalizer": replace("日", "x" * 10_000)}, "characters for [0-9]+ characters"),
+        ({"normalizer": times_ten("normalizers", 4)}, "characters for [0-9]+ characters"),
         ({"normalizer": times_ten("normalizers", 20)}, "more than 10 seconds or 1 GiB"),
-        ({"decoder": times_ten("decoders", 4)}, "characters for a text"),
-        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 12}}, "characters for a text"),
-        ({"model": {**UNLIMITED, "vocab": {"?": 0}}}, "seconds for a text of 4096"),
+        ({"decoder": times_ten("decoders", 4)}, "characters for [0-9]+ characters"),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 12}}, "characters for [0-9]+ characters"),
+        ({"model": {**UNLIMITED, "vocab": {"?": 0}}}, "seconds and .* for 4096 characters"),
     ],
 )
 def test_a_tokenizer_that_takes_too_much_for_some_text_is_refused(

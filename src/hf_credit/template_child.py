@@ -1,5 +1,4 @@
-"""The process that runs the templates of downloaded tokenizers, and tries their patterns, within limits
-(`hf_credit.template_process`).
+"""The process that runs templates of downloaded tokenizers, and tries these, within limits (`template_process`).
 
 It has no token or home of the user and, where the kernel can, no network (seccomp) and no file but Python's and the
 system's (Landlock). It ends with the program that asks it, or after a minute of CPU time for a request.
@@ -8,7 +7,6 @@ system's (Landlock). It ends with the program that asks it, or after a minute of
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import resource
 import signal
@@ -27,16 +25,13 @@ from code_sandbox.own_files import keep_to
 
 MOST_SECONDS = 60.0
 
-_PLAIN: Any = PreTrainedTokenizerBase()  # with templates that come as arguments
-
-_LENGTHS = (64, 4096)  # characters of a hard text
-_TRIAL_SECONDS = 10.0  # of CPU time for all, which take one or two
-_TEXT_SECONDS = 1.0  # of CPU time for one; milliseconds where time is linear, a quarter of a second where quadratic
-_MOST_GROWTH = 64  # characters of one; NFKC makes 18 of one
+_TRIAL_SECONDS = 10.0  # of CPU time for all texts, which take one or two
+_TEXT_SECONDS = 1.0  # for one: milliseconds where time is linear, a quarter of a second where it is quadratic
+_SHORT, _LONG = 64, 4096  # characters of a text
+_MOST_GROWTH = 64  # characters of one; NFKC makes 18
 _SAMPLES = " \n\taA0é中\u0660\u0301'_!<"
-_ESCAPED = {"n": "\n", "r": "\r", "s": " ", "t": "\t"}
-_NO_TEXTS = ("type", "behavior", "prepend_scheme", "precompiled_charsmap")  # keys of parts
-_OTHER_PLANES = 0x3000  # code points after those of the basic plane
+
+_PLAIN: Any = PreTrainedTokenizerBase()  # with templates that come as arguments
 
 
 def answer(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,71 +43,44 @@ def answer(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {"kind": type(error).__name__, "message": str(error)[:1000]}
 
 
-def try_tokenizer(tokenizer: str) -> str:
-    """Returns for which text a tokenizer takes much time, or multiplies it; empty if for none that was tried.
+def try_tokenizer(tokenizer: str, said: str) -> str:
+    """Returns what a tokenizer takes too much of, and for which text; empty if it does for none that is tried.
 
     Args:
-        tokenizer: as its file has it, in JSON.
+        tokenizer: as its file has it.
+        said: its patterns and replacements, from whose letters and words texts are made.
     """
     signal.setitimer(signal.ITIMER_PROF, _TRIAL_SECONDS)
     made = Tokenizer.from_str(tokenizer)
-    for text in itertools.chain(_hard_texts(json.loads(tokenizer)), _alphabets()):
-        begun, grown = time.process_time(), 0
+    for text in _hard_texts(said):
+        begun, most, shown = time.process_time(), 0, f"for {len(text)} characters that begin with {text[:12]!r}"
         try:
-            grown = _longest(made, text)
+            normal = made.normalizer.normalize_str(text) if made.normalizer else text
+            split = made.pre_tokenizer.pre_tokenize_str(normal) if made.pre_tokenizer else [(normal, ())]
+            pieces = [piece for piece, _ in split]
+            made.model.tokenize(max(pieces, key=len, default=""))
+            most = max(map(len, (normal, "".join(pieces), made.decoder.decode(pieces) if made.decoder else "")))
         except Exception:  # a text that it refuses
             pass
         except BaseException as error:  # how the library says that a pattern took too many steps
-            return f"too many steps ({str(error)[:200]}) for {_shown(text)}"
-        if (seconds := time.process_time() - begun) > _TEXT_SECONDS:
-            return f"{seconds:.1f} seconds for {_shown(text)}"
-        if grown > _MOST_GROWTH * (len(text) + _LENGTHS[0]):
-            return f"{grown} characters for {_shown(text)}"
+            return f"too many steps {shown} ({error})"
+        if (seconds := time.process_time() - begun) > _TEXT_SECONDS or most > _MOST_GROWTH * (len(text) + _SHORT):
+            return f"{seconds:.1f} seconds and {most} characters {shown}"
     return ""
 
 
-def _longest(made: Tokenizer, text: str) -> int:
-    """Runs the parts of a tokenizer on a text, and returns the most characters that one makes of it."""
-    normal = made.normalizer.normalize_str(text) if made.normalizer else text
-    pieces = [piece for piece, _ in made.pre_tokenizer.pre_tokenize_str(normal)] if made.pre_tokenizer else [normal]
-    made.model.tokenize(max(pieces, key=len, default=""))
-    decoded = made.decoder.decode(pieces) if made.decoder else ""
-    return max(len(normal), sum(map(len, pieces)), len(decoded))
-
-
-def _hard_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
-    """Texts of the letters and words of a tokenizer's patterns and replacements: repeated, after a word, before what
-    does not match."""
-    said = " ".join(map(str, _texts_in([tokenizer[one] for one in ("normalizer", "pre_tokenizer", "decoder")])))
-    said = re.sub(r"\\([nrst])", lambda escaped: _ESCAPED[escaped[1]], said)
+def _hard_texts(said: str) -> Iterator[str]:
+    """Letters and words, repeated, after a word, and before what does not match; and every letter that one may become
+    a long text of. A search may begin with letters that a pattern needs, so all that it says is in some."""
     letters, words = dict.fromkeys(_SAMPLES + said), dict.fromkeys(re.findall(r"\w{2,}", said))
-    every = "".join(letters) + said  # a search may begin with the letters that a pattern needs
-    for length in _LENGTHS:
-        for unit in (*letters, *words, *("".join(pair) for pair in itertools.pairwise(_SAMPLES))):
+    for length in (_SHORT, _LONG):
+        for unit in (*letters, *words, *map("".join, itertools.pairwise(_SAMPLES))):
             repeated = (unit * length)[:length]
-            yield from (repeated, f"{repeated}!", f"{repeated}!{every}")
+            yield from (repeated, f"{repeated}!", f"{repeated}!{''.join(letters)}{said}")
     for word, letter in itertools.product(words, letters):
-        yield word + letter * _LENGTHS[0] + "!"
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _texts_in([one for key, one in value.items() if key not in _NO_TEXTS])
-    elif isinstance(value, list):
-        for one in value:
-            yield from _texts_in(one)
-
-
-def _alphabets() -> Iterator[str]:
-    """Every character of the basic plane and some others, a few at a time: one of them may become a long text."""
-    for first in range(1, 0x10000 + _OTHER_PLANES, _LENGTHS[0]):
-        yield "".join(chr(one) for one in range(first, first + _LENGTHS[0]) if not 0xD800 <= one < 0xE000)
-
-
-def _shown(text: str) -> str:
-    return f"a text of {len(text)} characters that begins with {text[:12]!r}"
+        yield word + letter * _SHORT + "!"
+    for first in range(1, 0x13000, _SHORT):
+        yield "".join(chr(one) for one in range(first, first + _SHORT) if not 0xD800 <= one < 0xE000)
 
 
 def main(memory_bytes: int) -> None:
