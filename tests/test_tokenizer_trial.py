@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hf_credit.loading import load_tokenizer
-from hf_credit.template_process import PROCESS
+from hf_credit.tokenizer_process import PROCESS
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 UNLIMITED = {

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, Repo
 
 from hf_credit.checkpoints import NUMBERED, latest_complete
 from hf_credit.http_guard import bounded, httpx
-from hf_credit.tokenizer_trial import require_bounded
+from hf_credit.tokenizer_process import require_bounded
 from hf_credit.trust import installed
 from hf_credit.validators import first_line
 

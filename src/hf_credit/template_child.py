@@ -1,4 +1,4 @@
-"""The process that runs templates of downloaded tokenizers, and tries these, within limits (`template_process`).
+"""The process that runs templates of downloaded tokenizers, and tries these, within limits (`tokenizer_process`).
 
 It has no token or home of the user and, where the kernel can, no network (seccomp) and no file but Python's and the
 system's (Landlock). It ends with the program that asks it, or after a minute of CPU time for a request.

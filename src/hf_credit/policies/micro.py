@@ -15,7 +15,7 @@ from hf_credit.policies.micro_settings import MICRO_SAMPLING as MICRO_SAMPLING
 from hf_credit.policies.micro_settings import MicroConfig as MicroConfig
 from hf_credit.rollouts.rendering import CHAT_TEMPLATE, IMAGE_TOKEN, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE, of_parts
 from hf_credit.rollouts.scripts import random_texts
-from hf_credit.tokenizer_trial import UNIT
+from hf_credit.tokenizer_process import UNIT
 
 RANDOM_EPISODES = 32  # their texts define the vocabulary
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from hf_credit.rollouts.interaction import Message
-from hf_credit.template_process import PROCESS
+from hf_credit.tokenizer_process import PROCESS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
