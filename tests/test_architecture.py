@@ -42,6 +42,7 @@ SHARED = {
     "safe_io",
     "served_model",
     "template_child",
+    "tokenizer_process",
     "trust",
     "validators",
     "words",

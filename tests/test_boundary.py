@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.boundary import Range, encodable, read
+from hf_credit.boundary import Range, check, encodable, read
 
 Id = Annotated[int, Range(0, 9)]
 
@@ -110,3 +111,18 @@ def test_only_halves_of_surrogate_pairs_are_replaced(text: str) -> None:
 
 def made_text(text: str) -> str:
     return "".join("\ufffd" if "\ud800" <= letter <= "\udfff" else letter for letter in text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "rule"),
+    [
+        (int | list[int], "x", "fanout must be a whole number or a list, got 'x'; correct it."),
+        (list[int] | float, ["x"], "fanout[0] must be a whole number, got 'x'; correct it."),
+        (int | None, "x", "fanout must be a whole number, got 'x'; correct it."),
+    ],
+)
+def test_an_error_of_several_types_names_them_all_or_the_place_in_the_one_that_fits(
+    kind: Any, value: Any, rule: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        check("fanout", value, kind)

@@ -95,7 +95,7 @@ def test_a_part_stands_for_its_options() -> None:
         (stranger, {"said": "no"}, "said must be true or false, got 'no'; correct it."),
         (stranger, {"text": 1}, "text must be a text, got 1; correct it."),
         (stranger, {"table": [1]}, "table must be a mapping, got [1]; correct it."),
-        (stranger, {"either": 1}, "either must be a mapping, got 1; correct it."),
+        (stranger, {"either": 1}, "either must be a mapping or a text, got 1; correct it."),
     ],
 )
 def test_an_option_that_does_not_fit_the_signature_is_refused(call: Any, given: dict[str, Any], message: str) -> None:

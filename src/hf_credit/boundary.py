@@ -194,15 +194,20 @@ def _fields(name: str, value: Any, kind: Any, sender: str, full: str) -> Any:
 
 
 def _check_any(name: str, value: Any, kinds: Sequence[Any], sender: str) -> Any:
-    """Returns the value for the first type that it fits; raises the error of the first type if it fits none."""
-    refusal: ValueError | None = None
+    """Returns the value for the first type that it fits; raises one error with the rules of all if it fits none."""
+    refusals: list[str] = []
     for kind in kinds:
         if kind is not type(None):
             try:
                 return check(name, value, kind, sender=sender)
             except ValueError as error:
-                refusal = refusal or error
-    raise refusal or ValueError(f"{name} must be left out, got {shown(value)}; leave it out.")
+                refusals.append(str(error))
+    if not refusals:
+        raise ValueError(f"{name} must be left out, got {shown(value)}; leave it out.")
+    rule, got, rest = refusals[0].partition(", got ")
+    subject = rule.partition(" must ")[0]
+    others = [one.partition(", got ")[0].partition(f"{subject} must be ")[2] for one in refusals[1:]]
+    raise ValueError(" or ".join(filter(None, (rule, *others))) + got + rest)
 
 
 def types_of(owner: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, Repo
 
 from hf_credit.checkpoints import NUMBERED, latest_complete
 from hf_credit.http_guard import bounded, httpx
+from hf_credit.tokenizer_process import require_bounded
 from hf_credit.trust import installed
 from hf_credit.validators import first_line
 
@@ -91,13 +92,17 @@ def load_tokenizer(
     """Loads the tokenizer of a folder or of the Hub, which pads on the left, as generation needs it.
 
     Args:
-        trust_remote_code: whether code in the folder or repository is run; without it transformers is not to ask.
+        trust_remote_code: whether code in the folder or repository is run; without it transformers is not to ask, and
+            the tokenizer is tried first.
 
     Raises:
         OSError: there is none.
+        ValueError: it takes too much time or memory.
     """
     from transformers import AutoTokenizer
 
+    if not trust_remote_code:
+        require_bounded(name, revision)
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, padding_side="left", **known)
     return tokenizer
@@ -112,6 +117,8 @@ def load_processing_class(name: str | Path, trust_remote_code: bool = False, rev
     config = AutoConfig.from_pretrained(base, revision=base_revision, **known)
     if not installed("PIL") or not hasattr(config, "vision_config"):
         return load_tokenizer(name, trust_remote_code, revision)
+    if not trust_remote_code:
+        require_bounded(name, revision)
     return AutoProcessor.from_pretrained(name, padding_side="left", revision=revision, **known)
 
 

@@ -43,14 +43,7 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
     Raises:
         ValueError: it is not a text, nothing has this name, or it cannot be imported.
     """
-    if not isinstance(name, str):
-        raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options next to it.")
-    target = known.get(name) or _entry_points(kind).get(name) or name
-    if not is_code(target):
-        code = "write module:object in ASCII letters, digits, _ and dots." if ":" in name else "pick one of these."
-        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or code
-        named = ", ".join(names(kind, known))
-        raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
+    target = target_of(kind, known, name)
     try:
         found: Any = imported(target)
     except (ImportError, AttributeError) as error:
@@ -61,6 +54,23 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
     if not callable(found):
         raise ValueError(f"{kind} must be a class or a factory, got {name!r}, a {type(found).__name__}; name another.")
     return found
+
+
+def target_of(kind: str, known: Mapping[str, str], name: str) -> str:
+    """Returns the `"module:attribute"` that a name stands for, which is not imported; arguments are as for `find`.
+
+    Raises:
+        ValueError: it is not a text, or nothing has this name.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options next to it.")
+    target = known.get(name) or _entry_points(kind).get(name) or name
+    if not is_code(target):
+        code = "write module:object in ASCII letters, digits, _ and dots." if ":" in name else "pick one of these."
+        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or code
+        named = ", ".join(names(kind, known))
+        raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
+    return target
 
 
 def names(kind: str, known: Mapping[str, str]) -> list[str]:

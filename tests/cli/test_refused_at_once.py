@@ -19,11 +19,18 @@ REFUSED = {
     "diagnose policy --beside policy": "policies must be different",
     "diagnose policy --task nothing": "task must be one of",
     "diagnose policy --oracle nothing": "oracle must be one of",
+    "diagnose policy --method grop": "did you mean 'grpo'?",
+    "methods vin_ppo": "did you mean 'vineppo'?",
+    "credit traces.jsonl --method nothing": "method must be one of",
     "preview nothing": "a recipe must be",
     "train nothing": "a recipe must be",
     "train relay_micro --method_options x=1": "method_options must be a mapping",
     "train relay_micro --method-options=[1]": "method_options must be a mapping",
     "train relay_micro --task rely": "task must be one of",
+    "train relay_micro --method c4": "method must be one of",
+    "train relay_micro --method=t3": "did you mean 'truncated_ppo'?",
+    "train misspelt.yaml": "did you mean 'vineppo'?",
+    "preview relay_micro --method grop": "did you mean 'grpo'?",
     "preview relay_micro --task_options 4": "task_options must be a mapping",
     "train task.yaml": "task must be one of",
     "train list.yaml": "must be a YAML mapping",
@@ -58,6 +65,7 @@ def test_commands_refuse_what_cannot_be_played_before_they_import_torch(tmp_path
         "broken": "a: [",
         "method": "method: {name: grpo}",
         "task": "task: rely",
+        "misspelt": "method: vinepo",
     }.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "rows.jsonl").write_text('{"seed": 1}\n')

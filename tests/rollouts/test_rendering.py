@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from code_sandbox.isolation import isolation
-from hf_credit.rollouts.rendering import Process
+from hf_credit.tokenizer_process import Process
 
 RENDER = "apply_chat_template"
 HELLO = [{"role": "user", "content": "hello"}]

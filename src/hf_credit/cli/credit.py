@@ -45,11 +45,13 @@ def credit(
     """
     options = parse_options(method_option)
     from hf_credit import methods
+
+    made = methods.make(method, **options)  # refused before the imports, which take seconds
     from hf_credit.evaluation.credit_tables import in_one_line, short_reply
     from hf_credit.evaluation.episode_page import rounded, write_episode_page
     from hf_credit.evaluation.traces import credit_traces
 
-    found = credit_traces(traces, methods.make(method, **options))
+    found = credit_traces(traces, made)
     lines = [trace.line for trace in found.traces]
     if line is not None and line not in lines:
         raise ValueError(f"--line must be a line with a readable trace, got {line}; choose another line.")

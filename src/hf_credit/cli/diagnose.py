@@ -95,7 +95,11 @@ class Diagnosed(Played):
             raise ValueError(
                 f"--method-option needs exactly one --method, got {', '.join(names) or 'none'}; name one."
             )
-        from hf_credit import methods  # seconds, which what is refused above does not need
+        from hf_credit import methods, registry
+
+        for name in names:
+            registry.target_of("method", methods.METHODS, name)
+        # seconds, which what is refused above does not need
         from hf_credit.diagnostics.bucket_sampling import BucketPlan
         from hf_credit.diagnostics.policy import Tasks
         from hf_credit.diagnostics.protocols import Protocol

@@ -13,7 +13,7 @@ from hf_credit import metrics as all_metrics
 from hf_credit import recipes as all_recipes
 
 # Names that only a trainer knows.
-_TRAINERS = {"truncated_ppo": "T3: PPO, GRPO or GSPO (--algorithm) over many turns, cut where an episode stalls."}
+TRAINERS = {"truncated_ppo": "T3: PPO, GRPO or GSPO (--algorithm) over many turns, cut where an episode stalls."}
 
 
 def methods(
@@ -38,8 +38,8 @@ def methods(
     if markdown:
         typer.echo("\n".join(_page()))
         return
-    if name in _TRAINERS:
-        typer.echo(f"{_TRAINERS[name]}\nIts options: hf-credit train --method {name} --help")
+    if name in TRAINERS:
+        typer.echo(f"{TRAINERS[name]}\nIts options: hf-credit train --method {name} --help")
         return
     if name is not None:
         typer.echo(methods.summary(name))
@@ -47,7 +47,7 @@ def methods(
             typer.echo(f"{option}  ({values}; default: {default})\n      {text}")
         return
     sentences = {known: methods.summary(known) for known in methods.known()}
-    for known, sentence in sorted({**sentences, **_TRAINERS}.items()):
+    for known, sentence in sorted({**sentences, **TRAINERS}.items()):
         typer.echo(f"{known}\n      {sentence}")
 
 

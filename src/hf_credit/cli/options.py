@@ -17,12 +17,13 @@ import typer
 
 from hf_credit import collaborations, environments, registry
 from hf_credit.boundary import types_of
+from hf_credit.cli.lists import TRAINERS
 from hf_credit.options import Option, first_sentence, with_fields_of
 from hf_credit.playing import Prompts, Sampling
 from hf_credit.recipes import find, read
 from hf_credit.renamed import warn_of_old_name
 from hf_credit.safe_io import as_mapping, parse_json
-from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, search_here
+from hf_credit.trust import NO_CONSENT, Consent, code_in, search_here
 
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
@@ -99,17 +100,21 @@ def recipe_words(first: str | None, named: str | None, rest: list[str]) -> list[
 
 
 def _refuse_at_once(recipe: Mapping[str, Any], words: list[str]) -> None:
-    """Checks of a recipe what needs no torch, whose import takes seconds: mappings, and the name of the task."""
+    """Checks of a recipe what needs no torch, whose import takes seconds: mappings, the task, the method."""
+    from hf_credit import methods
+
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("task", *_MAPPINGS):
+    for name in ("task", "method", *_MAPPINGS):
         parser.add_argument(*{f"--{name}", f"--{name.replace('_', '-')}"})
     typed = {name: value for name, value in vars(parser.parse_known_args(words)[0]).items() if value is not None}
     values = {**recipe, **typed}
     for name in _MAPPINGS:
         as_mapping(name, values.get(name))
-    known = dict.fromkeys((*environments.known(), *collaborations.known()), "")
-    if (task := values.get("task")) and task not in known and not is_code(task):
-        registry.find("task", known, task)
+    known = (*environments.known(), *collaborations.known())
+    if (task := values.get("task")) and task not in known:
+        registry.target_of("task", {}.fromkeys(known, ""), task)
+    if (method := values.get("method")) and method not in TRAINERS:
+        registry.target_of("method", methods.METHODS | TRAINERS, method)
 
 
 def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,4 +1,7 @@
-"""A method is a value: which episodes an update plays, and the credit of their decisions."""
+"""A method is a value: which episodes an update plays, and the credit of their decisions.
+
+Torch is imported where it computes, so that the names of methods are known without it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hf_credit import oracles
 from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
-from hf_credit.credit import whitened
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.oracles import Oracle, auditing
 from hf_credit.oracles.auditing import Auditor, Interventions
@@ -25,6 +24,9 @@ from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +277,8 @@ def compare_outcomes(
         context: to compare the episodes of all processes; `None` for those of this one.
         outcome: what is compared of an episode: a number, or several.
     """
+    import torch
+
     rows = without_errors(collected)
     before = 0 if context is None else sum(context.gather([collected.rows])[: context.process])
     everyone = [(outcome(collected.episodes[row]), before + collected.instances[row]) for row in rows]
@@ -377,6 +381,10 @@ def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple
 
 def whitened_over_processes(values: Sequence[float], weights: Sequence[float], context: MethodContext) -> Tensor:
     """Returns the values of this process, `whitened` with those of all others."""
+    import torch
+
+    from hf_credit.credit import whitened
+
     pairs, local = all_gather_with_slice(list(zip(values, weights, strict=True)), context)
     table = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2)
     return whitened(table[:, 0], table[:, 1])[local]
@@ -400,5 +408,7 @@ def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     Args:
         rows: indices of trained rollouts, such as the result of `without_errors`.
     """
+    import torch
+
     outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
     return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)

@@ -15,10 +15,7 @@ from hf_credit.policies.micro_settings import MICRO_SAMPLING as MICRO_SAMPLING
 from hf_credit.policies.micro_settings import MicroConfig as MicroConfig
 from hf_credit.rollouts.rendering import CHAT_TEMPLATE, IMAGE_TOKEN, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE, of_parts
 from hf_credit.rollouts.scripts import random_texts
-
-# A tag, a word with its number (C1) and its value (b3=2) or candidates (b3?14), a number, or one other character,
-# each with the space before it.
-_UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.]|\?[0-9]+)?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
+from hf_credit.tokenizer_process import UNIT
 
 RANDOM_EPISODES = 32  # their texts define the vocabulary
 
@@ -43,7 +40,7 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False, images: bool = False
     units: dict[str, None] = {}
     characters: dict[str, None] = {}
     for text in texts:
-        units.update(dict.fromkeys(re.findall(_UNIT, text)))
+        units.update(dict.fromkeys(re.findall(UNIT, text)))
         characters.update(dict.fromkeys(text))
     further = ["<|system|>", "<|user|>", "<|assistant|>", *([IMAGE_TOKEN] if images else [])]
     template = TOOL_CHAT_TEMPLATE if tools else CHAT_TEMPLATE
@@ -55,7 +52,7 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False, images: bool = False
             continuing_subword_prefix="",
         )
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_UNIT), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(UNIT), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     made = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

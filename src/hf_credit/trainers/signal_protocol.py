@@ -65,8 +65,10 @@ class SignalProtocol(Protocol):
         return replace(self.plan, **{name: min(getattr(self.plan, name), most) for name, most in AGREEMENT.items()})
 
     def replies(self, setup: TaskSpec) -> int:
-        most, played = setup.build().max_replies or 1, self._tasks * self.collections
-        return played * most * (1 + len(self.methods)) + policy.replies_at_most(64, most, self._few(), 0)
+        interaction, played = setup.build(), self._tasks * self.collections
+        most = interaction.max_replies or 1
+        agreement = policy.replies_at_most(64, most, self._few(), 0) if Replayable(interaction).replayable else 0
+        return played * most * (1 + len(self.methods)) + agreement
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[SignalDiagnosis]:
         refuse_adapters(model)
