@@ -94,18 +94,22 @@ def one_update(
     uneven: bool = False,
     plays: int = 1,
     silenced: Sequence[Sequence[int]] = (),
+    notation: str = "grid",
     **changed: Any,
 ) -> Any:
     """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`.
 
     Where it is `uneven`, the first half of the episodes is longer than the second. With several `plays` the rows of an
     update repeat tasks so often. The processes that are `silenced` in an update credit every decision with 0.
+    With the `notation` "picture" the boards are images.
     """
     keep = KeepGradient()
-    environment = make("sudoku", size=4, blanks=4)
+    environment = make("sudoku", size=4, blanks=4, notation=notation)
     kwargs = {"callbacks": [keep], **(trainer_kwargs or {})}
     if uneven:
-        boards = [make("sudoku", size=4, blanks=4 - place // 2).sample_task(place) for place in range(8)]
+        boards = [
+            make("sudoku", size=4, blanks=4 - place // 2, notation=notation).sample_task(place) for place in range(8)
+        ]
         kwargs["train_dataset"] = Dataset.from_list([{**board, "seed": seed} for seed, board in enumerate(boards)])
         changed["shuffle_dataset"] = False
     args = settings(output, **changed)

@@ -71,7 +71,7 @@ def rows_of(chat: Chat) -> list[Row]:
 def loss_and_gradient(
     chat: Chat, model: Any, batches: list[list[Row]], packed: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum over tokens of A log pi, and its gradient, of rows read in these batches, one sequence each if packed."""
+    """The sum over tokens of A log pi, and its gradient, of rows read in these batches, each packed or not."""
     model.zero_grad()
     loss = torch.zeros((), dtype=torch.float64)
     for rows in batches:
