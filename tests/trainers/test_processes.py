@@ -83,10 +83,10 @@ def test_rows_with_images_move_between_processes_and_give_the_gradient_of_one(
     one_update: Callable[..., Any], one_update_script: Path, tmp_path: Path
 ) -> None:
     interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=3, notation="picture"), instructions=False)
-    starts, policy = starts_of(interaction.tasks("train", 64), "train"), tmp_path / "policy"
-    config = MicroConfig(layers=1, episodes=64, epochs=4, batch_rows=8)
+    starts, policy = starts_of(interaction.tasks("train", 32), "train"), tmp_path / "policy"
+    config = MicroConfig(layers=1, episodes=32, epochs=1, batch_rows=8)
     init_scripted_policy(interaction, interaction.scripted_player(0.8), starts, policy, config, callbacks=[])
-    uneven = {"uneven": True, "history": "append", "notation": "picture"}
+    uneven = {"uneven": True, "history": "append", "pictured": True}
     two = update_of_two(one_update_script, policy, tmp_path / "two", ON_CPU, **uneven)
     one = one_update(policy, **uneven)
     assert two["moved"] > 0
