@@ -9,17 +9,20 @@ notes the highest memory it ever had (the kernel's resident set, so Linux only).
 gradients, optimizer states, activations and all that the trainers keep. Seconds are those of one thread on a
 processor, of all steps but the first.
 
-A pretrained model (`--model`) shows what its vocabulary costs, and `--before` measures another commit, too.
+A pretrained model (`--model`) shows what its vocabulary costs, and `--before` measures another commit, too. With
+`--pixels` each episode begins with an image of its own, of that side, and the model is a micro policy that sees.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
+import PIL.Image
 from common import (
     arguments,
     in_a_process,
@@ -38,8 +41,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
-from hf_credit.rollouts import Decision, Ending, Episode, Verdict
+from hf_credit.content import content_of
+from hf_credit.policies.micro import RANDOM_EPISODES, MicroConfig, build_model, tokenizer_of
+from hf_credit.rollouts import Chat, Context, Decision, Ending, Episode, Verdict
+from hf_credit.rollouts.scripts import random_texts
 
 TEXT = (
     "The highest resident memory of training steps above that of the process before, and the CPU seconds of a step; "
@@ -50,16 +55,25 @@ ACTION, OBSERVATION = 12, 48
 """Tokens of each, about those of the games."""
 
 
-def recorded_episodes(count: int, turns: int, vocabulary: int) -> list[Episode]:
-    """Episodes of random tokens, each of half to all of the turns, whose contexts grow by appending."""
+def image_of(number: int, side: int) -> Any:
+    """An image of random pixels."""
+    return PIL.Image.frombytes("RGB", (side, side), Random(number).randbytes(3 * side * side))
+
+
+def recorded_episodes(count: int, turns: int, vocabulary: int, shown: Sequence[Context] = ()) -> list[Episode]:
+    """Episodes of random tokens, each of half to all of the turns, whose contexts grow by appending.
+
+    Args:
+        shown: what the context of each episode begins with.
+    """
     draws = Random(0)
 
     def tokens(number: int) -> tuple[int, ...]:
-        return tuple(draws.randrange(6, vocabulary) for _ in range(number))
+        return tuple(draws.randrange(7, vocabulary) for _ in range(number))
 
     episodes = []
-    for _ in range(count):
-        context, decisions = tokens(OBSERVATION), []
+    for begun in shown or [()] * count:
+        context, decisions = begun + tokens(OBSERVATION), []
         for _ in range(draws.randint(-(-turns // 2), turns)):
             action = tokens(ACTION)
             valid = draws.random() < 0.5
@@ -91,8 +105,8 @@ def own_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
     return Recorded(model, make("sudoku", size=4), args, processing_class=tokenizer)
 
 
-def trl_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dict[str, Any]) -> Any:
-    """TRL's GRPO, whose rollouts are the same tokens."""
+def trl_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dict[str, Any], pixels: int = 0) -> Any:
+    """TRL's GRPO, whose rollouts are the same tokens and images."""
     prompts, completions, masks = [], [], []
     for episode in episodes:
         start = len(episode.decisions[0].context_ids)
@@ -113,11 +127,15 @@ def trl_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
 
     batches = len(episodes) // common["per_device_train_batch_size"]
     args = GRPOConfig(**common, num_generations=2, gradient_accumulation_steps=batches)
+    prompt: Any = [{"role": "user", "content": "?"}] if pixels else "?"
+    rows: dict[str, list[Any]] = {"prompt": [prompt] * len(episodes)}
+    if pixels:
+        rows["images"] = [[image_of(place, pixels)] for place in range(len(episodes))]
     return GRPOTrainer(
         model,
         reward,
         args,
-        train_dataset=Dataset.from_dict({"prompt": ["?"] * len(episodes)}),
+        train_dataset=Dataset.from_dict(rows),
         processing_class=tokenizer,
         rollout_func=rollout,
     )
@@ -125,17 +143,32 @@ def trl_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
 
 def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The peak of one trainer in this process, in bytes above what it had before, its seconds, and the tokens read."""
-    if options.model is None:
-        tokenizer: Any = build_tokenizer(make("sudoku", size=4))
-        size = MicroConfig(hidden_size=options.hidden_size, layers=options.layers, heads=4)
-        model: Any = build_model(tokenizer, size)
+    size = MicroConfig(hidden_size=options.hidden_size, layers=options.layers, heads=4)
+    texts = random_texts(make("sudoku", size=4), RANDOM_EPISODES)
+    tokenizer: Any
+    model: Any
+    if options.pixels:
+        from hf_credit.policies.micro_vision import build_vision_model, processor_of
+
+        tokenizer = processor_of(tokenizer_of(texts, images=True), options.pixels)
+        model = build_vision_model(tokenizer, size)
+    elif options.model is None:
+        tokenizer = tokenizer_of(texts)
+        model = build_model(tokenizer, size)
     else:
         tokenizer = AutoTokenizer.from_pretrained(options.model)
         model = AutoModelForCausalLM.from_pretrained(options.model, dtype="float32")
-    episodes = recorded_episodes(options.episodes, options.turns, len(tokenizer))
+    shown: list[Context] = []
+    if options.pixels:
+        chat, images = Chat(tokenizer), (image_of(place, options.pixels) for place in range(options.episodes))
+        shown = [chat.context([{"role": "user", "content": content_of(image)}]) for image in images]
+    words = getattr(tokenizer, "tokenizer", tokenizer)
+    episodes = recorded_episodes(options.episodes, options.turns, len(words), shown)
     common = settings(options.rows_at_once, max_steps=options.steps, max_completion_length=16)
-    build = own_trainer if trainer_name == "hf-credit" else trl_trainer
-    trainer = build(episodes, model, tokenizer, common)
+    if trainer_name == "hf-credit":
+        trainer = own_trainer(episodes, model, tokenizer, common)
+    else:
+        trainer = trl_trainer(episodes, model, tokenizer, common, options.pixels)
     read = []
 
     def watch(module: Any, args: Any, inputs: dict[str, Any]) -> None:
@@ -186,7 +219,9 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main(arguments_given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, episodes=16, turns=8, rows_at_once=8, hidden_size=256, layers=4, steps=2, repeats=5)
+    parser = arguments(
+        __doc__, episodes=16, turns=8, rows_at_once=8, hidden_size=256, layers=4, steps=2, pixels=0, repeats=5
+    )
     parser.add_argument("--model", help="a pretrained model in place of one with the sizes given")
     parser.add_argument("--before", type=Path, help="a checkout of another commit, measured as well")
     parser.add_argument("--only", choices=TRAINERS, help=argparse.SUPPRESS)

@@ -13,6 +13,7 @@ import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from hf_credit.optional_packages import needed
 
@@ -88,7 +89,9 @@ class Image:
     @property
     def digest(self) -> str:
         """SHA-256 of the PNG file, in hexadecimal."""
-        return hashlib.sha256(self.encoded()).hexdigest()
+        if (known := _DIGESTS.get(self)) is None:
+            known = _DIGESTS[self] = hashlib.sha256(self.encoded()).hexdigest()
+        return known
 
     def encoded(self) -> bytes:
         """Returns the PNG file."""
@@ -108,6 +111,9 @@ class Image:
 
     def __repr__(self) -> str:
         return f"Image of {self.digest}"
+
+
+_DIGESTS: WeakKeyDictionary[Image, str] = WeakKeyDictionary()
 
 
 def _opened(encoded: bytes) -> Any:
@@ -191,6 +197,11 @@ def text_of(given: Any) -> str:
 def in_words(given: Any) -> str:
     """Returns what a message says for people, as `content_of`."""
     return "\n".join(map(str, parts_of(given)))
+
+
+def plain_image(given: Any) -> Any:
+    """Returns an image of PIL as plain values, and anything else as its text: a `default` of `json.dumps`."""
+    return vars(Image.of(given)) if has_images(given) else str(given)
 
 
 def has_images(given: Any) -> bool:

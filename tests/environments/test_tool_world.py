@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import math
+from datetime import date
 from typing import Any
 
 import pytest
 from PIL import Image as pil
 from transformers import PreTrainedTokenizerBase
+from trl.data_utils import prepare_multimodal_messages
 
-from hf_credit.content import MOST_PIXELS, Image, Text
+from hf_credit.content import MOST_PIXELS, Image, Text, parts_of
 from hf_credit.environments import check_env, make, tool_world
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest
@@ -184,11 +186,11 @@ class GradedQuiz(Quiz):
 
 
 @pytest.mark.parametrize(
-    "message", [{"content": None}, {"content": [{"text": "a"}]}, {"content": "a", "tool_calls": [{"id": "x"}]}]
+    "message", [{"content": None}, {"content": [{"audio": "a"}]}, {"content": "a", "tool_calls": [{"id": "x"}]}]
 )
-def test_a_prompt_that_is_more_than_text_is_refused(message: dict[str, Any]) -> None:
+def test_a_prompt_that_is_more_than_text_and_images_is_refused(message: dict[str, Any]) -> None:
     environment = make("tools", factory=Shop, columns=("prompt", "goal"), turns=4)
-    with pytest.raises(ValueError, match="a prompt must be text or messages of text alone, got"):
+    with pytest.raises(ValueError, match=r"a (prompt|message) must be text or (messages|parts) of text.*, got"):
         environment.initial_state({"prompt": [{"role": "user", **message}], "goal": "tea"}, 0)
 
 
@@ -418,6 +420,79 @@ def test_tools_return_images_that_messages_states_and_rewards_have():
     environment.close()
     again = interaction.advance(state, ["Done."])  # in a world that is restored
     assert (again.world.status, environment.costs()["replayed_steps"]) == ("finished", 3)
+
+
+class Silent(Camera):
+    """A camera that says nothing at the start, and whose tools know the images of the row."""
+
+    def reset(self, **row: Any) -> None:
+        self.row = row
+
+
+def shown_by(row: dict[str, Any]) -> Any:
+    environment = make(
+        "tools", factory=Silent, columns=tuple(row), turns=4, reward_funcs=lambda completions, **_: [0.0]
+    )
+    interaction = EnvironmentInteraction(environment, instructions=False)
+    state = interaction.start(row, 0)
+    environment.close()
+    again = interaction.state_from_json(interaction.state_to_json(state))
+    assert again == state
+    interaction.advance(again, [call("names")])
+    assert environment.costs()["worlds_opened"] == 2
+    return interaction.pending(state)[0].messages[0]["content"]
+
+
+def test_the_images_of_a_row_stand_where_trl_puts_them():
+    red, blue = (pil.new("RGB", (2, 2), colour) for colour in ("red", "blue"))
+    say = {"role": "system", "content": "Be brief."}
+    ask = {"role": "user", "content": "Which?"}
+    place = {"type": "image", "text": None, "image": None}
+    asked = {"role": "user", "content": [{"type": "text", "text": "Is"}, place, {"type": "text", "text": "or"}, place]}
+    for row in (
+        {"prompt": [say, ask], "images": [red, blue]},
+        {"prompt": [say, ask], "image": red},
+        {"prompt": [asked], "images": [red, blue]},
+    ):
+        # A dataset gives the parts of a message the same keys; TRL looks for places without the last one.
+        messages = copy.deepcopy(row["prompt"])
+        for part in (part for one in messages for part in one["content"] if isinstance(part, dict)):
+            part.pop("image", None)
+        in_trl = prepare_multimodal_messages(messages, row.get("images", [red]))
+        assert shown_by(row) == tuple(part for one in in_trl for part in parts_of(one["content"]))
+    assert shown_by({"prompt": "Which?", "images": [red]}) == (Image.of(red), Text("Which?"))
+    assert shown_by({"prompt": "Which?", "image": None}) == shown_by({"prompt": [ask], "images": None}) == "Which?"
+
+
+def test_the_images_of_a_row_reach_reset_and_its_states_have_each_once():
+    red = pil.new("RGB", (2, 2), "red")
+    environment = make("tools", factory=Silent, columns=("prompt", "images", "more"), reward_funcs=seen)
+    row = {"prompt": "Which?", "images": [red, red], "more": {"png": "a name"}}
+    state = environment.initial_state(row, 0)
+    with environment._live.held(environment._live.take(state.past)) as world:
+        assert [Image.of(one) for one in world.tools.row["images"]] == [Image.of(red)] * 2
+        assert world.tools.row["more"] == {"png": "a name"}
+    assert state.images == (Image.of(red),)
+    assert Image.of(red).png not in state.task
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"prompt": "?", "images": [date(2026, 1, 1)]},
+            "a task row must have plain values or images of PIL, got date",
+        ),
+        (
+            {"prompt": [{"role": "user", "content": []}], "image": pil.new("RGB", (2, 2))},
+            "a place for each image, got 1",
+        ),
+    ],
+)
+def test_what_a_row_cannot_have_is_named(row: dict[str, Any], message: str) -> None:
+    environment = make("tools", factory=Silent, columns=tuple(row), reward_funcs=seen)
+    with pytest.raises(ValueError, match=message):
+        environment.initial_state(row, 0)
 
 
 def test_an_image_of_a_tool_that_is_too_large_is_an_error_that_the_agent_reads():

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 import trl
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-FAMILIES = ("idefics3", "smolvlm", "llava_next", "qwen2_5_vl", "qwen3_vl", "gemma3")
+_NEEDED = pytest.mark.skipif(find_spec("torchvision") is None, reason="its processor needs torchvision")
+FAMILIES: tuple[Any, ...] = (
+    *("idefics3", "smolvlm", "llava_next", "qwen2_5_vl", "qwen3_vl", "gemma3", "gemma4_v5"),
+    pytest.param("lfm2_2_5_vl", marks=_NEEDED),
+)
+IN_SINGLE = ("gemma3", "gemma4_v5", "lfm2_2_5_vl")
+"""Families whose norms compute in single precision."""
 _TEMPLATES = Path(trl.__file__).parent / "chat_templates"
-_SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|?>|<(?:start_of_turn|end_of_turn|end_of_utterance)>|</?s>|\[/?INST\]")
+_SPECIAL = re.compile(
+    r"<\|[^<>|\s]{1,40}\|?>|<[a-z_]{1,30}\|>|<(?:start_of_turn|end_of_turn|end_of_utterance)>|</?s>|\[/?INST\]"
+)
 _OF_FAMILY: dict[str, dict[str, str]] = {
     "llava_next": {"image_token": "<image>"},
     "qwen2_5_vl": {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
@@ -26,6 +36,20 @@ _OF_FAMILY: dict[str, dict[str, str]] = {
         "vision_end_token": "<|vision_end|>",
     },
     "gemma3": {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"},
+    "gemma4_v5": {
+        "image_token": "<|image|>",
+        "boi_token": "<|image>",
+        "eoi_token": "<image|>",
+        "audio_token": "<|audio|>",
+        "boa_token": "<|audio>",
+        "eoa_token": "<audio|>",
+    },
+    "lfm2_2_5_vl": {
+        "image_token": "<image>",
+        "image_start_token": "<|image_start|>",
+        "image_end_token": "<|image_end|>",
+        "image_thumbnail_token": "<|img_thumbnail|>",
+    },
 }
 _TILES = ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"]
 _TILES += [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
@@ -56,8 +80,8 @@ def tokenizer_of(family: str) -> Any:
     return tokenizer
 
 
-def _without_videos(kind: Any) -> Any:
-    """The class of a processor, whose processor of videos would need torchvision."""
+def _without_others(kind: Any) -> Any:
+    """The class of a processor, for images alone; a processor of videos would need torchvision."""
     return type(kind.__name__, (kind,), {"check_argument_for_proper_class": lambda self, name, given: type(given)})
 
 
@@ -75,7 +99,7 @@ def processor_of(family: str) -> Any:
         sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}}
         if family == "idefics3":
             return Idefics3Processor(Idefics3ImageProcessorPil(**sizes), tokenizer, image_seq_len=4, **template)
-        kind = _without_videos(processing_smolvlm.SmolVLMProcessor)
+        kind = _without_others(processing_smolvlm.SmolVLMProcessor)
         processor = kind(SmolVLMImageProcessorPil(**sizes), tokenizer, None, image_seq_len=4, **template)
         processor.video_processor = SimpleNamespace(num_frames=1, fps=1)
         return processor
@@ -97,8 +121,21 @@ def processor_of(family: str) -> Any:
 
         pixels = {"shortest_edge": 8 * 8, "longest_edge": 32 * 32}
         own = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, temporal_patch_size=2, size=pixels)
-        kind = _without_videos(Qwen2_5_VLProcessor if family == "qwen2_5_vl" else Qwen3VLProcessor)
+        kind = _without_others(Qwen2_5_VLProcessor if family == "qwen2_5_vl" else Qwen3VLProcessor)
         return kind(own, tokenizer, None, **template)
+    if family == "gemma4_v5":
+        from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+        from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
+
+        kind, own = _without_others(Gemma4Processor), Gemma4ImageProcessorPil(patch_size=2, max_soft_tokens=70)
+        return kind(None, own, tokenizer, None, **template)
+    if family == "lfm2_2_5_vl":
+        from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+        from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
+
+        tiles = {"tile_size": 16, "encoder_patch_size": 4, "min_image_tokens": 1, "max_image_tokens": 4}
+        own = Lfm2VlImageProcessor(**tiles, max_tiles=4, max_num_patches=16)
+        return Lfm2VlProcessor(own, tokenizer, **template)
     assert family == "gemma3"
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
     from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
@@ -118,6 +155,8 @@ def model_of(family: str, tokenizer: Any, seed: int = 0) -> Any:
         "qwen2_5_vl": ("Qwen2_5_VLConfig", "Qwen2_5_VLForConditionalGeneration"),
         "qwen3_vl": ("Qwen3VLConfig", "Qwen3VLForConditionalGeneration"),
         "gemma3": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
+        "gemma4_v5": ("Gemma4Config", "Gemma4ForConditionalGeneration"),
+        "lfm2_2_5_vl": ("Lfm2VlConfig", "Lfm2VlForConditionalGeneration"),
     }
     text = {
         "vocab_size": len(tokenizer),
@@ -148,6 +187,24 @@ def model_of(family: str, tokenizer: Any, seed: int = 0) -> Any:
         text |= {"sliding_window": 512, "query_pre_attn_scalar": 8}
         options |= {"text_config": text, "vision_config": tiled, "mm_tokens_per_image": 4}
         options["boi_token_index"], options["eoi_token_index"] = tokenizer.boi_token_id, tokenizer.eoi_token_id
+    elif family == "gemma4_v5":
+        text |= {"sliding_window": 512, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": len(tokenizer)}
+        text |= {
+            "global_head_dim": 8,
+            "use_bidirectional_attention": "vision",
+            "layer_types": ["sliding_attention", "full_attention"],
+        }
+        vision = {**seen, "num_key_value_heads": 2, "head_dim": 8, "patch_size": 2, "position_embedding_size": 256}
+        options |= {
+            "text_config": text,
+            "vision_config": vision,
+            "video_token_id": tokenizer.convert_tokens_to_ids("<|video|>"),
+        }
+        options |= {"boi_token_id": tokenizer.boi_token_id, "eoi_token_id": tokenizer.eoi_token_id}
+    elif family == "lfm2_2_5_vl":
+        text |= {"model_type": "lfm2", "layer_types": ["conv", "full_attention"], "block_ff_dim": 32}
+        vision = {"model_type": "siglip2_vision_model", **seen, "patch_size": 4, "num_patches": 16}
+        options |= {"text_config": text, "vision_config": vision, "projector_hidden_size": 32}
     else:
         vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
         vision |= {"patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2}

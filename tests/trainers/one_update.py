@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +16,9 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
+from hf_credit.collectors import RolloutBatch
+from hf_credit.environments import Transition
+from hf_credit.environments.sudoku import Sudoku, SudokuState
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
@@ -71,6 +75,19 @@ def silence(trainer: Any, silenced: Sequence[Sequence[int]]) -> None:
     trainer.credit = zeros
 
 
+class Pictured(Sudoku):
+    """Any reply makes the first legal move."""
+
+    def step(self, state: SudokuState, action: str) -> Transition[SudokuState]:
+        return super().step(state, next(iter(self.legal_actions(state)), ""))
+
+
+def by_context(collected: RolloutBatch) -> dict[str, float]:
+    """A credit of each decision that follows from its tokens."""
+    decisions = [decision for episode in collected.episodes for decision in episode.decisions]
+    return {one.id: sum(one.context_ids) % 7 - 2.5 for one in decisions}
+
+
 def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     """Eight greedy episodes an update, so that every layout of them sees the same replies."""
     values: dict[str, Any] = {
@@ -94,18 +111,22 @@ def one_update(
     uneven: bool = False,
     plays: int = 1,
     silenced: Sequence[Sequence[int]] = (),
+    pictured: bool = False,
     **changed: Any,
 ) -> Any:
     """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`.
 
     Where it is `uneven`, the first half of the episodes is longer than the second. With several `plays` the rows of an
     update repeat tasks so often. The processes that are `silenced` in an update credit every decision with 0.
+    Where the boards are `pictured`, any reply is a legal move with a credit of its own.
     """
     keep = KeepGradient()
-    environment = make("sudoku", size=4, blanks=4)
+    world = functools.partial(Pictured, notation="picture") if pictured else functools.partial(make, "sudoku")
+    environment = world(size=4, blanks=4)
     kwargs = {"callbacks": [keep], **(trainer_kwargs or {})}
     if uneven:
-        boards = [make("sudoku", size=4, blanks=4 - place // 2).sample_task(place) for place in range(8)]
+        easier = [world(size=4, blanks=4 - place // 2) for place in range(8)]
+        boards = [one.sample_task(place) for place, one in enumerate(easier)]
         kwargs["train_dataset"] = Dataset.from_list([{**board, "seed": seed} for seed, board in enumerate(boards)])
         changed["shuffle_dataset"] = False
     args = settings(output, **changed)
@@ -119,6 +140,8 @@ def one_update(
     if on_built is not None:
         on_built(trainer)
     trainer.moved = counting_moves(trainer)
+    if pictured:
+        trainer.credit = by_context
     if silenced:
         silence(trainer, silenced)
     trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))

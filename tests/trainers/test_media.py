@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from small_runs import ON_A_PROCESSOR, SAMPLED
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
-from vision import FAMILIES, model_of, picture, processor_of
+from trl.trainer.utils import add_fused_lm_head
+from vision import FAMILIES, IN_SINGLE, model_of, picture, processor_of
 
 from hf_credit import CreditConfig, CreditTrainer
 from hf_credit.content import Content, Image, content_of
@@ -26,18 +29,18 @@ from hf_credit.rollouts.batches import map_micro_batches, pad_rows
 from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.rollouts.media import images_of
-from hf_credit.trainers.scores import log_probs, separate
+from hf_credit.trainers.scores import log_probs, pack, separate, why_apart
 
 A, B, C = picture(24, 16), picture(64, 64, 1), picture(16, 40, 2)
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
 
+def user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content_of(list(parts))}
+
+
 def rows_of(chat: Chat) -> list[Row]:
     """One row without an image, one with one, two that share it, one with two after a reply."""
-
-    def user(*parts: Any) -> dict[str, Any]:
-        return {"role": "user", "content": content_of(list(parts))}
-
     rows = []
     for first, second, said in (
         (["text"], None, "no"),
@@ -65,8 +68,10 @@ def rows_of(chat: Chat) -> list[Row]:
     return rows
 
 
-def loss_and_gradient(chat: Chat, model: Any, batches: list[list[Row]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum over tokens of A log pi, and its gradient, of rows read in these batches."""
+def loss_and_gradient(
+    chat: Chat, model: Any, batches: list[list[Row]], packed: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum over tokens of A log pi, and its gradient, of rows read in these batches, each packed or not."""
     model.zero_grad()
     loss = torch.zeros((), dtype=torch.float64)
     for rows in batches:
@@ -74,7 +79,9 @@ def loss_and_gradient(chat: Chat, model: Any, batches: list[list[Row]]) -> tuple
         ids, mask = (torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], 1) for name in ("ids", "mask"))
         media = chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows).get("media")
         scored = batch["tool_mask"].bool()
-        sequences = separate(ids, mask, scored, model, chat.media.inputs(model, ids, media))
+        asked = ids, mask, scored, model, chat.media, media
+        sequences = pack(*asked, runs=[(0, len(rows))]) if packed else separate(*asked)
+        assert sequences is not None
         logprobs = model(**sequences.inputs).logits.log_softmax(-1)  # TRL's head would round to single precision
         found = logprobs.gather(-1, sequences.labels.clamp(min=0)[..., None])[..., 0][sequences.places]
         term = (found * scored * batch["advantages"]).sum()
@@ -99,11 +106,34 @@ def test_rows_with_images_have_the_loss_and_gradient_of_one_row_at_a_time(family
     for batches in ([rows], [rows[3:], rows[:3]]):
         together, of_all = loss_and_gradient(chat, model, batches)
         torch.testing.assert_close(together, loss, **EXACT)
-        # The norms of Gemma compute in single precision.
-        torch.testing.assert_close(of_all, gradient, **({"rtol": 1e-4, "atol": 1e-6} if family == "gemma3" else EXACT))
+        close = {"rtol": 1e-4, "atol": 1e-6} if family in IN_SINGLE else EXACT
+        torch.testing.assert_close(of_all, gradient, **close)
     assert gradient.abs().max() > 1e-3
     seen = [one.grad for name, one in model.named_parameters() if "vision" in name or "visual" in name]
     assert any(one is not None and one.abs().max() > 0 for one in seen)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_that_begin_alike_share_their_images_where_that_is_exact(family: str) -> None:
+    chat, accelerator = Chat(processor_of(family)), Accelerator(cpu=True)
+    model, trained = (model_of(family, chat.tokenizer).eval() for _ in range(2))
+    add_fused_lm_head(trained, outputs=("log_probs", "entropy"))
+    apart = why_apart(trained, trained, accelerator, chat.media)
+    assert ("it needs full attention by" in apart) == (family in IN_SINGLE)
+    if apart:
+        return
+    rows = rows_of(chat)
+    # As another row but for its second token of text after the image, its first one, its image, and a second image.
+    for parts in ([A, "wham?"], [A, "?"], [C, "what?"], [A, C, "what?"], [A, A], [A, A, "?"]):
+        rows.append(Row.without_credit(chat.context([user(*parts)]), chat.reply_ids("yes")))
+        rows[-1] = replace(rows[-1], advantages=(0.5,) * len(rows[-1].completion_ids))
+    rows = [rows[0], *rows[5:], *rows[1:5]]
+    loss, gradient = loss_and_gradient(chat, model, [[row] for row in rows])
+    for batches in ([rows], [rows[3:], rows[:3]]):
+        together, of_all = loss_and_gradient(chat, model, batches, packed=True)
+        torch.testing.assert_close(together, loss, **EXACT)
+        # Norms compute in single precision, in which the gradients of rows are then added up.
+        torch.testing.assert_close(of_all, gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_images_stay_with_their_rows_in_micro_batches() -> None:
@@ -218,9 +248,10 @@ def test_a_conversation_is_read_as_by_trl_with_a_tool_that_returns_an_image(tmp_
             model, ids, mask, kept, compute_entropy=True, num_images=[2], mm_token_type_ids=types, **pixels
         )
         scored = torch.ones(1, kept, dtype=torch.bool)
-        others = chat.media.inputs(model, ids, [[image.png for image in images_of(longer)]])
+        shown = [[image.png for image in images_of(longer)]]
+        others = chat.media.inputs(model, ids, shown)
         assert all(torch.equal(others[name], value) for name, value in pixels.items())
-        scores = log_probs(model, model, separate(ids, mask, scored, model, others), scored)
+        scores = log_probs(model, model, separate(ids, mask, scored, model, chat.media, shown), scored)
     torch.testing.assert_close(scores.logprobs, theirs, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.entropy, entropy, rtol=1e-6, atol=1e-6)
 

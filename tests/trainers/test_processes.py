@@ -15,6 +15,12 @@ from launched import launch
 from safetensors.torch import load_file
 from small_runs import SHARDED
 
+from hf_credit import make
+from hf_credit.policies.micro import MicroConfig
+from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.tasks.rows import starts_of
+from hf_credit.trainers.micro import init_scripted_policy
+
 ON_CPU = {"ACCELERATE_USE_CPU": "true"}
 # What `accelerate launch` makes of deepspeed_zero3.yaml. Told to stay on CPUs, accelerate would leave DeepSpeed out.
 ZERO3 = {
@@ -68,6 +74,25 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     gradient = one.kept[0]
     assert two["gradient"].keys() == gradient.keys()
     assert max(value.abs().max() for value in gradient.values()) > 1e-4
+    for name, value in gradient.items():
+        torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
+    assert_same_metrics(two["metrics"], one.state.log_history[0])
+
+
+def test_rows_with_images_move_between_processes_and_give_the_gradient_of_one(
+    one_update: Callable[..., Any], one_update_script: Path, tmp_path: Path
+) -> None:
+    interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=3, notation="picture"), instructions=False)
+    starts, policy = starts_of(interaction.tasks("train", 32), "train"), tmp_path / "policy"
+    config = MicroConfig(layers=1, episodes=32, epochs=1, batch_rows=8)
+    init_scripted_policy(interaction, interaction.scripted_player(0.8), starts, policy, config, callbacks=[])
+    uneven = {"uneven": True, "history": "append", "pictured": True}
+    two = update_of_two(one_update_script, policy, tmp_path / "two", ON_CPU, **uneven)
+    one = one_update(policy, **uneven)
+    assert two["moved"] > 0
+    gradient = one.kept[0]
+    assert two["gradient"].keys() == gradient.keys()
+    assert any("vision_tower" in name and value.abs().max() > 1e-4 for name, value in gradient.items())
     for name, value in gradient.items():
         torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
     assert_same_metrics(two["metrics"], one.state.log_history[0])

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from hf_credit.boundary import encodable
-from hf_credit.content import Content, content_of, joined
+from hf_credit.content import Content, Image, content_of, has_images, joined, plain_image
 from hf_credit.environments.actions import marked, one_action, spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
+from hf_credit.pictures import apart, name_of, together
 from hf_credit.replies import read_reply
 from hf_credit.validators import whole_number
 
@@ -59,7 +60,8 @@ class DivergedError(RuntimeError):
 class ReplayedState(State):
     """The history of a world."""
 
-    task: str  # the task's columns, as JSON
+    task: str  # the task's columns, as JSON with names of its images
+    images: tuple[Image, ...] = ()  # of the task
     # (turn, seed) of past random draws: the seed of `reset`, at turn 0, and each later one with the number of actions
     # before it. `seed` is the source of the draws ahead.
     seeds: tuple[tuple[int, int], ...]
@@ -154,9 +156,11 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     # The rules
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> ReplayedState:
-        row = json.dumps({column: task[column] for column in self.task_columns}, sort_keys=True)
-        state = ReplayedState(seed=seed, task=row, seeds=((0, seed),), walk="" if self.repeats else uuid.uuid4().hex)
-        session, observation = self._begun(row, seed)
+        columns = {column: task[column] for column in self.task_columns}
+        row, found = apart(json.dumps(columns, sort_keys=True, default=_plain))
+        images, walk = tuple(found.values()), "" if self.repeats else uuid.uuid4().hex
+        state = ReplayedState(seed=seed, task=row, images=images, seeds=((0, seed),), walk=walk)
+        session, observation = self._begun(state)
         with self._live.held(session) as world:
             snapshot = _snapshot(world)
         seen = (_digest(observation, 0.0, False),)
@@ -258,13 +262,14 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             )
         return _content(observation), float(reward), bool(over), info
 
-    def _begun(self, task: str, seed: int) -> tuple[Session, Content]:
-        """A session that has begun a task, and its first observation; lost sessions on the way are dropped."""
+    def _begun(self, state: ReplayedState) -> tuple[Session, Content]:
+        """A session that has begun a state's task, and its first observation; lost sessions on the way are dropped."""
+        task, seed = together(state.task, {name_of(image): image for image in state.images}), state.seeds[0][1]
         while True:
             session = self._live.any(self.open_world)
             try:
                 with self._live.held(session) as world:
-                    return session, _content(world.reset(json.loads(task), seed))
+                    return session, _content(world.reset(json.loads(task, object_hook=_shown), seed))
             except ConnectionError:
                 if session.fresh:
                     raise
@@ -281,7 +286,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 f"an episode of {self.name!r}, which does not repeat itself, must continue in its own world, got one "
                 f"that was lost or had to make room; raise sessions, {self._live.limit} now, or play fewer at once."
             )
-        session, observation = self._begun(state.task, state.seeds[0][1])
+        session, observation = self._begun(state)
         with self._live.held(session) as world:
             self._compare(state, 0, _digest(observation, 0.0, False))
             seeds = dict(state.seeds[1:])
@@ -317,6 +322,18 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 f"observation, reward or end {where} of {self.name!r}; draw its random numbers from the seed of "
                 "reset, and leave times and addresses out of its observations."
             )
+
+
+def _plain(value: Any) -> Any:
+    if has_images(value):
+        return plain_image(value)
+    kind = type(value).__name__
+    raise ValueError(f"a task row must have plain values or images of PIL, got {kind}; convert it, or leave it out.")
+
+
+def _shown(value: dict[str, Any]) -> Any:
+    is_image = value.keys() == {"png"} and str(value["png"]).startswith("iVBORw0KGgo")
+    return Image(value["png"]).pil() if is_image else value
 
 
 def _snapshot(world: Any) -> str:

@@ -39,7 +39,8 @@ class ToolEnvironment(ReplayedEnvironment):
     its result, and is logged with its traceback the first time. Arguments that do not fit the schema never reach the
     tool. A reply without a call is an answer and ends the episode. A reply with several calls, or with one that cannot
     be read, costs a turn. The first observation is the row's `prompt`, if it has one, followed by the result of
-    `reset`.
+    `reset`. The images of a column `images` or `image`, if the columns name one, are in the prompt as in TRL: in their
+    places, or before the text of the first user.
 
     The outcome is the result of `get_reward` plus the sum of `reward_funcs`, all called after each action. A
     `get_reward` with a parameter `final_answer` receives the reply that ended the episode, and None before. Reward
@@ -121,7 +122,9 @@ class ToolWorld:
     def reset(self, task: Mapping[str, Any], seed: int) -> Content:
         self._reward = 0.0
         shown = self._awaited(self.tools.reset(**task))
-        first = joined((content_of(one) for one in (_prompt_text(task.get("prompt")), shown) if one), "\n\n")
+        images = task.get("images", [task["image"]] if task.get("image") is not None else None)
+        prompt = _prompt(task.get("prompt"), images or ())
+        first = joined((content_of(one) for one in (*prompt, shown) if one), "\n\n")
         self._prompt: list[dict[str, Any]] = [{"role": "user", "content": _as_in_trl(first)}]
         self._completion: list[dict[str, Any]] = []
         self._columns = {name: [value] for name, value in task.items() if name != "prompt"}
@@ -231,11 +234,25 @@ def _as_in_trl(content: Content) -> Any:
     return [{"type": next(iter(one)), **one} for one in images]
 
 
-def _prompt_text(prompt: Any) -> str:
-    if not isinstance(prompt, list):
-        return "" if prompt is None else str(prompt)
-    for message in prompt:
-        said = {name for name, value in message.items() if value} - {"role", "content"}
-        if said or not isinstance(message.get("content"), str):
-            raise ValueError(f"a prompt must be text or messages of text alone, got {str(message)[:200]}; correct it.")
-    return "\n\n".join(message["content"] for message in prompt)
+def _prompt(prompt: Any, images: Sequence[Any]) -> list[Content]:
+    """What each message of a prompt says, with its images."""
+    left, said = list(images), []
+    text = "" if prompt is None else str(prompt)
+    for message in prompt if isinstance(prompt, list) else [{"role": "user", "content": text}]:
+        content, others = message.get("content"), {name for name, value in message.items() if value}
+        if others - {"role", "content"} or not isinstance(content, str | list):
+            raise ValueError(
+                f"a prompt must be text or messages of text and images, got {str(message)[:200]}; correct it."
+            )
+        if isinstance(content, list):
+            content = [left.pop(0) if left and _is_place(part) else part for part in content]
+        elif message.get("role") == "user":
+            content, left = [*left, content], []
+        said.append(content_of(content))
+    if left:
+        raise ValueError(f"a prompt must have a place for each image, got {len(left)} too many; add places.")
+    return said
+
+
+def _is_place(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "image" and not part.get("image")

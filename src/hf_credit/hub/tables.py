@@ -15,6 +15,7 @@ from datasets.features.features import FeatureType
 
 from hf_credit import parquet
 from hf_credit._version import __version__
+from hf_credit.content import plain_image
 from hf_credit.evaluation.runs import versions
 from hf_credit.files import replaced, write_json
 from hf_credit.hub.loading import Fetched, Where, fetch
@@ -199,4 +200,4 @@ def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
 
 def compact_json(value: Any) -> str:
     """Serializes a value as canonical JSON, so that equal values have equal hashes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain_image)

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from hf_credit.content import Image, Text, content_of, text_of
 from hf_credit.optional_packages import needed
 from hf_credit.rollouts.episode import Context
@@ -83,9 +85,30 @@ class Media:
         """
         return {}
 
+    def sample(self) -> tuple[list[int], list[str]]:
+        """Returns the tokens and the media of a beginning of a row with every kind of part, to try a model with."""
+        return [], []
+
+    def marked(self, rows: list[Any], media: Sequence[Sequence[str]] | None) -> tuple[list[Any], dict[int, str]]:
+        """Returns rows of tokens, arrays, with a negative number in place of those of each medium, and the media by
+        number: the same number where rows have the same media so far."""
+        return rows, {}
+
+    def positions(self, model: Any, ids: Any, mask: Any, media: Sequence[Sequence[str]] | None) -> Any:
+        """Returns the positions of rows with media, of shape (axes, rows, columns), in a model with several axes."""
+        return None
+
     def generation_inputs(self, model: Any, contexts: Sequence[Context]) -> dict[str, Any]:
         """Returns what a model reads of contexts besides their tokens; what each token has, as lists."""
         return {}
+
+    def to_show(self, contexts: Sequence[Context]) -> list[list[Any] | None] | None:
+        """Returns the images of PIL in each context, `None` without any, for an engine that processes them itself."""
+        return None
+
+
+OF_TEXT = Media(None)
+"""Of rows that are text alone."""
 
 
 def media_of(processing_class: Any) -> Media:
@@ -210,26 +233,41 @@ class Pictures(Media):
         images = [Image(png) for row in media or () for png in row]
         is_image = sum(ids == token for token in self._image_ids)
         found = self._inputs(model, images, int(is_image.sum()), is_image)
-        own_positions = any(hasattr(one, "get_rope_index") for one in model.modules()) if found else False
-        return found | {"position_ids": None} if own_positions else found
+        return found | {"position_ids": None} if found and _of_axes(model) else found
+
+    def sample(self) -> tuple[list[int], list[str]]:
+        image = Image.of(needed("images need", "PIL.Image", "vision").new("RGB", (64, 48), "teal"))
+        return list(self.tokenizer(self._written(image.size)[0], add_special_tokens=False)["input_ids"]), [image.png]
+
+    def marked(self, rows: list[Any], media: Sequence[Sequence[str]] | None) -> tuple[list[Any], dict[int, str]]:
+        numbers: dict[tuple[int, str], int] = {}
+        found = [row.copy() for row in rows]
+        for row, images in zip(found, media or [[]] * len(rows), strict=True):
+            own = [numbers.setdefault(one, -1 - len(numbers)) for one in enumerate(images)]
+            places = np.isin(row, self.unsampled)
+            counts = self._counts([Image(png) for png in images], int(places.sum()))
+            row[places] = np.repeat(np.array(own, dtype=np.int64), counts)
+        return found, {number: png for (_, png), number in numbers.items()}
+
+    def positions(self, model: Any, ids: Any, mask: Any, media: Sequence[Sequence[str]] | None) -> Any:
+        owner = _of_axes(model)
+        if owner is None or not media or not any(media):
+            return None
+        grids = [self._written(Image(png).size)[2] for row in media for png in row]
+        types = sum(ids == token for token in self._image_ids)
+        return owner.get_rope_index(ids, types, image_grid_thw=ids.new_tensor(grids), attention_mask=mask)[0]
 
     def generation_inputs(self, model: Any, contexts: Sequence[Context]) -> dict[str, Any]:
         images = [image for context in contexts for image in images_of(context)]
         types = [[int(token in self._image_ids) for token in context] for context in contexts]
         return self._inputs(model, images, sum(map(sum, types)), types)
 
-    def _inputs(self, model: Any, images: Sequence[Image], tokens: int, types: Any) -> dict[str, Any]:
-        """The pixel inputs of images, by the processor, and the types of tokens.
+    def to_show(self, contexts: Sequence[Context]) -> list[list[Any] | None] | None:
+        return [[image.pil() for image in images_of(context)] or None for context in contexts]
 
-        Raises:
-            ValueError: there are other numbers of `tokens` of images.
-        """
-        needed = sum(self._written(image.size)[1] for image in images)
-        if tokens != needed:
-            raise ValueError(
-                f"rows must have the {needed} tokens of their {len(images)} images, got {tokens}; keep the contexts "
-                "of decisions as they are, and let no reply have a token of an image."
-            )
+    def _inputs(self, model: Any, images: Sequence[Image], tokens: int, types: Any) -> dict[str, Any]:
+        """The pixel inputs of images, by the processor, and the types of tokens; raises as `_counts`."""
+        self._counts(images, tokens)
         if not images:
             return {}
         text = self._placeholder * len(images)
@@ -241,8 +279,23 @@ class Pictures(Media):
             raise ValueError(f"a model must read images here, got {type(inner).__name__}; use one that sees.")
         return {**pixels, **dict.fromkeys(known & _TYPES, types)}
 
-    def _new_written(self, size: tuple[int, int]) -> tuple[str, int]:
-        """What stands in a text for an image of a size, and how many of its tokens are of the image."""
+    def _counts(self, images: Sequence[Image], tokens: int) -> list[int]:
+        """The number of tokens of each image.
+
+        Raises:
+            ValueError: there are other numbers of `tokens` of images.
+        """
+        counts = [self._written(image.size)[1] for image in images]
+        if tokens != sum(counts):
+            raise ValueError(
+                f"rows must have the {sum(counts)} tokens of their {len(images)} images, got {tokens}; keep the "
+                "contexts of decisions as they are, and let no reply have a token of an image."
+            )
+        return counts
+
+    def _new_written(self, size: tuple[int, int]) -> tuple[str, int, Any]:
+        """What stands in a text for an image of a size, how many of its tokens are of the image, and its grid, if the
+        family has one."""
         blank = needed("images need", "PIL.Image", "vision").new("RGB", size)
         made = self.processing_class(images=[blank], text=[self._placeholder], add_special_tokens=False)
         ids = list(made["input_ids"][0])
@@ -252,7 +305,13 @@ class Pictures(Media):
                 f"a processor must write the tokens of an image as text that is read as the same, got {text[:99]!r} "
                 f"of {type(self.processing_class).__name__}; use a model of another family."
             )
-        return text, sum(token in self._image_ids for token in ids)
+        grid = made["image_grid_thw"][0].tolist() if "image_grid_thw" in made else None
+        return text, sum(token in self._image_ids for token in ids), grid
+
+
+def _of_axes(model: Any) -> Any:
+    """The module of a model that gives the tokens of images positions on several axes; `None` without one."""
+    return next((one for one in model.modules() if hasattr(one, "get_rope_index")), None)
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from datasets import (
 )
 from datasets.exceptions import DatasetsError
 
+from hf_credit.content import plain_image
 from hf_credit.data import Problems, drop_overlap, fingerprint, is_problem_set, load_problems, refuse_overlap
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import Split, task_seed
@@ -117,7 +118,8 @@ def evaluation_starts(
         return [RolloutRequest(task=row, seed=row["seed"]) for _, row in chosen]
     # Policies are compared by seed, so different rows must have different seeds.
     return [
-        RolloutRequest(task=row, seed=derive(n, json.dumps(row, sort_keys=True, default=str))) for n, row in chosen
+        RolloutRequest(task=row, seed=derive(n, json.dumps(row, sort_keys=True, default=plain_image)))
+        for n, row in chosen
     ]
 
 

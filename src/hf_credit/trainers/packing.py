@@ -14,13 +14,20 @@ Integers = npt.NDArray[np.int64]
 
 
 def shared_lengths(rows: Sequence[Integers]) -> list[int]:
-    """The number of first tokens that each row shares with the row before it, in what it reads and predicts."""
+    """The number of first tokens that each row shares with the row before it, in what it reads and predicts.
+
+    The tokens of an image, one negative number in a row, stay together.
+    """
     found = [0]
     for one, other in zip(rows[1:], rows[:-1], strict=True):
         both = min(len(one), len(other))
         differs = one[:both] != other[:both]
         first = int(differs.argmax()) if differs.any() else both
-        found.append(max(first - 1, 0))
+        last = max(first - 1, 0)
+        if (rest := one[last:]).min(initial=0) < 0:
+            torn = np.isin(one[:last], rest[rest < 0])
+            last = int(torn.argmax()) if torn.any() else last
+        found.append(last)
     return found
 
 
@@ -43,6 +50,12 @@ class Tree:
     ends: Integers
     starts: Integers
     paths: Sequence[Integers]
+
+    @property
+    def images(self) -> list[int]:
+        """The numbers of the images that are read, in order."""
+        added = (self.ids[start:end] for start, end in pairwise(self.starts))
+        return [number for part in added for number in dict.fromkeys(part[part < 0].tolist())]
 
     @classmethod
     def of(cls, rows: Sequence[Integers]) -> Tree:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -102,21 +101,21 @@ class RowTrainer(ResumableTrainer):
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
         unwrapped, scored = self.accelerator.unwrap_model(model), rows["tool_mask"].bool()
-        asked, others = (ids, mask, scored, unwrapped), self.chat.media.inputs(unwrapped, ids, rows.get("media"))
+        asked = ids, mask, scored, unwrapped, self.chat.media, rows.get("media")
         with self.accelerator.autocast():
-            sequences = (pack(*asked) if self._packs(others) else None) or separate(*asked, others)
+            sequences = (pack(*asked) if self._packs() else None) or separate(*asked)
             return log_probs(model, unwrapped, sequences, scored, states)
 
     def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
         """A batch in parts of at most `size` rows, each of one role."""
         return micro_batches(batch, size, len(self.roles) or 1, self._packs())
 
-    def _packs(self, others: Mapping[str, Any] | None = None) -> bool:
-        """Whether rows that begin alike are read together; says once why they are not, such as for their `others`."""
+    def _packs(self) -> bool:
+        """Whether rows that begin alike are read together; says once why they are not."""
         if not self.args.share_prompts:
             return False
         model = self.accelerator.unwrap_model(self.model)
-        reason = "rows have more than text" if others else why_apart(self.model_wrapped, model, self.accelerator)
+        reason = why_apart(self.model_wrapped, model, self.accelerator, self.chat.media)
         if reason and reason not in self._said and self.accelerator.is_main_process:
             logger.warning("the policy reads each row from its start, as %s; share_prompts changes nothing.", reason)
         self._said |= {reason}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -19,6 +18,7 @@ from transformers import PreTrainedModel
 from hf_credit.policies.generation import evaluating
 from hf_credit.policies.prefix_cache import alike, has_virtual_tokens, reads_in_parts
 from hf_credit.rollouts.batches import token_order, unpadded
+from hf_credit.rollouts.media import OF_TEXT, Media
 from hf_credit.trainers.packing import Runs, Tree
 
 
@@ -124,36 +124,40 @@ _TRIED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _TRIED_TOKENS = 896  # of the tree that is tried: more than any window that no config tells
 
 
-def why_apart(model: Any, unwrapped: Any, accelerator: Any) -> str:
+def why_apart(model: Any, unwrapped: Any, accelerator: Any, media: Media = OF_TEXT) -> str:
     """As `obstacle`, and tried once for a model; the same on every process, which all ask at the same time.
 
     Args:
         model: as the accelerator prepared it.
         unwrapped: the model itself.
+        media: of its rows.
     """
     reason = obstacle(unwrapped)
     if not reason and unwrapped not in _TRIED:
-        differs = torch.tensor([not _packs(model, unwrapped)], device=accelerator.device)
+        differs = torch.tensor([not _packs(model, unwrapped, media)], device=accelerator.device)
         failed = bool(accelerator.gather(differs).any())
         _TRIED[unwrapped] = "packed rows, tried once, had other hidden states than separate ones" if failed else ""
     return reason or _TRIED[unwrapped]
 
 
 @torch.no_grad()
-def _packs(model: Any, unwrapped: Any) -> bool:
+def _packs(model: Any, unwrapped: Any, media: Media) -> bool:
     """Whether two packed rows that share their first half have the hidden states of the same rows by themselves."""
+    begun, images = media.sample()
     config = unwrapped.config.get_text_config()
     positions = getattr(config, "max_position_embeddings", None) or _TRIED_TOKENS
     half = max(min(positions - 4, _TRIED_TOKENS) // 3, 2)
-    shared, *rest = np.random.default_rng(0).integers(config.vocab_size, size=(3, half))
-    ids = torch.from_numpy(np.stack([np.append(shared, one) for one in rest])).to(unwrapped.device)
-    scored = torch.zeros_like(ids[:, half:], dtype=torch.bool)
+    drawn = np.random.default_rng(0).integers(config.vocab_size, size=(3, half))
+    drawn[np.isin(drawn, media.unsampled)] = 0
+    shared, *rest = drawn
+    ids = torch.from_numpy(np.stack([np.append([*begun, *shared], one) for one in rest])).to(unwrapped.device)
+    scored = torch.zeros_like(ids[:, -half:], dtype=torch.bool)
     scored[:, -1] = True  # all have states, which are compared
 
     def states(lay_out: Any, padding: int, **how: Any) -> Tensor:
         rows, mask = (functional.pad(one, (padding, 0)) for one in (ids, torch.ones_like(ids)))
-        found = log_probs(model, unwrapped, lay_out(rows, mask, scored, unwrapped, **how), scored, states=True).states
-        return cast(Tensor, found)
+        sequences = lay_out(rows, mask, scored, unwrapped, media, [images] * 2, **how)
+        return cast(Tensor, log_probs(model, unwrapped, sequences, scored, states=True).states)
 
     with evaluating(unwrapped):
         return alike(lambda: states(pack, 0, runs=[(0, 2)]), lambda: states(separate, 0), lambda: states(separate, 2))
@@ -171,6 +175,8 @@ def pack(
     attention_mask: Tensor,
     scored: Tensor,
     unwrapped: Any,
+    media: Media = OF_TEXT,
+    shown: Sequence[Sequence[str]] | None = None,
     runs: list[tuple[int, int]] | None = None,
 ) -> Sequences | None:
     """Packs rows, so that what they begin with in common is read once; `None` if that would cost more than separate
@@ -181,13 +187,15 @@ def pack(
         attention_mask: of the same shape, 0 on padding.
         scored: of shape (rows, completion tokens), true on the tokens to score.
         unwrapped: the model, which has no `obstacle`.
+        media, shown: what the rows have besides text (`Media.of_rows`).
         runs: of rows, ordered by their tokens, that become one sequence each; the cheapest if `None`.
     """
     device, wanted = input_ids.device, scored.cpu().numpy()
     prompts = attention_mask[:, : -scored.shape[1]].sum(dim=1).tolist()
     if not all(prompts):  # padding predicts the first token of such a row
         return None
-    rows = unpadded(input_ids, attention_mask)
+    own = unpadded(input_ids, attention_mask)
+    rows, images = media.marked(own, shown)
     order = sorted(range(len(rows)), key=lambda row: token_order(rows[row]))
     if runs is None:
         config = unwrapped.config.get_text_config()
@@ -200,22 +208,29 @@ def pack(
     packed_ids, positions, ends = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     labels = np.full(shape, -100)
     sequence, column = np.zeros((len(rows), 1), dtype=np.int64), np.zeros(wanted.shape, dtype=np.int64)
+    of_images = media.positions(unwrapped, input_ids, attention_mask, shown)
+    placed = None if of_images is None else of_images.new_zeros(len(of_images), *shape)
     for index, (tree, (first, last)) in enumerate(zip(trees, runs, strict=True)):
-        own = slice(len(tree.ids))
-        packed_ids[index, own], positions[index, own], ends[index, own] = tree.ids, tree.positions, tree.ends
+        length = slice(len(tree.ids))
+        positions[index, length], ends[index, length] = tree.positions, tree.ends
         for row, path in zip(order[first:last], tree.paths, strict=True):
+            packed_ids[index, path] = own[row][:-1]
+            if placed is not None and of_images is not None:
+                placed[:, index, path] = of_images[:, row, attention_mask[row].bool()][:, :-1]
             at = path[prompts[row] - 1 :]
             sequence[row], column[row, : len(at)] = index, at
             kept = wanted[row, : len(at)]
-            labels[index, at[kept]] = rows[row][prompts[row] :][kept]
+            labels[index, at[kept]] = own[row][prompts[row] :][kept]
     mask = _visible(torch.from_numpy(ends).to(device))
     if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
         bias = torch.zeros(mask.shape, dtype=unwrapped.dtype, device=device)
         mask = bias.masked_fill(~mask, torch.finfo(unwrapped.dtype).min)
+    ids, seen = torch.from_numpy(packed_ids).to(device), [[images[one] for one in tree.images] for tree in trees]
     return Sequences(
         inputs={
-            "input_ids": torch.from_numpy(packed_ids).to(device),
-            "position_ids": torch.from_numpy(positions).to(device),
+            **media.inputs(unwrapped, ids, seen),
+            "input_ids": ids,
+            "position_ids": torch.from_numpy(positions).to(device) if placed is None else placed,
             "attention_mask": mask,
         },
         labels=torch.from_numpy(labels).to(device),
@@ -228,9 +243,10 @@ def separate(
     attention_mask: Tensor,
     scored: Tensor,
     unwrapped: Any,
-    others: Mapping[str, Any] = MappingProxyType({}),
+    media: Media = OF_TEXT,
+    shown: Sequence[Sequence[str]] | None = None,
 ) -> Sequences:
-    """Each row by itself; arguments as in `pack`, and `others` of the model's inputs.
+    """Each row by itself; arguments as in `pack`.
 
     The first token of a row has position 0. Without position ids, some models use the column instead, and absolute
     position embeddings would then shift with the padding.
@@ -242,7 +258,8 @@ def separate(
     places = slice(None), slice(-tokens - 1, -1)
     labels = torch.full_like(input_ids, -100)
     labels[places] = input_ids[:, -tokens:].masked_fill(~scored, -100)
-    return Sequences(inputs={**inputs, **others}, labels=labels, places=places)
+    inputs |= media.inputs(unwrapped, input_ids, shown)
+    return Sequences(inputs=inputs, labels=labels, places=places)
 
 
 def _cheapest(rows: list[Any], width: int, hidden_size: int, positions: int | None) -> list[tuple[int, int]]:

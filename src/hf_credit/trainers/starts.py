@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.collectors import Collector, RolloutBatch
+from hf_credit.content import plain_image
 from hf_credit.policies.scripted import Walk, player_of, recorded, success_of, walk, walk_again
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.arrivals import released
@@ -211,7 +212,7 @@ class Starts:
 
 
 def _as_json(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, sort_keys=True, default=str)
+    return json.dumps(row, sort_keys=True, default=plain_image)
 
 
 def _known(episode: Episode, task: str) -> Start:

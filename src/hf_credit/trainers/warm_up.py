@@ -90,13 +90,14 @@ class WarmUpTrainer(SFTTrainer):
     ) -> Any:
         """As in TRL; with the shares of tokens, the cross entropy with these, and what rows begin with read once."""
         unwrapped = self.accelerator.unwrap_model(model)
-        media = self.media.inputs(unwrapped, inputs["input_ids"], inputs.pop("media", None))
+        shown = inputs.pop("media", None)
         if "shares" not in inputs:
-            return super().compute_loss(model, {**inputs, **media}, return_outputs, num_items_in_batch)
+            inputs |= self.media.inputs(unwrapped, inputs["input_ids"], shown)
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         learned = inputs["labels"][:, 1:] != IGNORED
-        asked = inputs["input_ids"], inputs["attention_mask"], learned, unwrapped
-        apart = media or why_apart(model, unwrapped, self.accelerator)
-        rows = (None if apart else pack(*asked)) or separate(*asked, media)
+        asked = inputs["input_ids"], inputs["attention_mask"], learned, unwrapped, self.media, shown
+        apart = why_apart(model, unwrapped, self.accelerator, self.media)
+        rows = (None if apart else pack(*asked)) or separate(*asked)
         predicting = rows.labels != IGNORED
         with head_reads(unwrapped, predicting):
             logits = model(**rows.inputs, use_cache=False).logits[0]
