@@ -16,6 +16,7 @@ from hf_credit.rollouts import Chat, EnvironmentInteraction
 from hf_credit.tasks.rows import starts_of
 from hf_credit.trainers.micro import init_scripted_policy
 
+pytest.importorskip("torchvision", reason="vLLM's LLaVA imports it")
 pytestmark = pytest.mark.vllm
 
 TEMPERATURE, TOLERANCE = 0.8, 1e-4  # as of text
