@@ -152,8 +152,7 @@ def _serve(
 
 @pytest.fixture(scope="session")
 def play(vllm_env: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`play(policy, output, resume=False, transport="file", signal=None, notation="grid", **settings)`: a run of
-    `play.py`."""
+    """`play(policy, output, resume=False, transport="file", signal=None, **settings)`: a run of `play.py`."""
 
     def run(
         policy: Path,
@@ -161,12 +160,10 @@ def play(vllm_env: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[
         transport: str = "file",
         signal: dict[str, int] | None = None,
         resume: bool = False,
-        notation: str = "grid",
         **settings: Any,
     ) -> subprocess.CompletedProcess[str]:
         output.mkdir(parents=True, exist_ok=True)
         order = {"settings": settings, "transport": transport, "signal": signal, "resume": resume}
-        order["notation"] = notation
         command = [sys.executable, str(Path(__file__).with_name("play.py")), str(policy), str(output)]
         return subprocess.run(
             [*command, json.dumps(order)], env=vllm_env, capture_output=True, text=True, errors="replace", check=False

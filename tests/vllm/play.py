@@ -1,7 +1,6 @@
 """A run whose rollouts go through vLLM, and what it left. Run by tests, in a process of its own.
 
-    python play.py POLICY OUTPUT '{"settings": {...}, "transport": "file", "signal": null, "resume": false,
-                                   "notation": "grid"}'
+    python play.py POLICY OUTPUT '{"settings": {...}, "transport": "file", "signal": null, "resume": false}'
 
 `OUTPUT/updates.pt` holds, for each update, the policy's weights, its decisions as vLLM reported them, and the metrics.
 """
@@ -25,7 +24,6 @@ from trl.generation import vllm_client, vllm_generation
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 from hf_credit.collectors import RolloutBatch
 from hf_credit.rollouts import Generation
-from hf_credit.rollouts.media import images_of
 
 
 class FileClient(vllm_client.VLLMClient):
@@ -92,12 +90,7 @@ class Recorder:
 
     def record(self, collected: RolloutBatch) -> Any:
         decisions = [
-            {
-                "context": list(decision.context_ids),
-                "images": [image.png for image in images_of(decision.context_ids)],
-                "reply": list(decision.action_ids),
-                "logprobs": decision.logprobs,
-            }
+            {"context": list(decision.context_ids), "reply": list(decision.action_ids), "logprobs": decision.logprobs}
             for episode in collected.episodes
             for decision in episode.decisions
         ]
@@ -138,7 +131,7 @@ def main(policy: str, output: Path, order: dict[str, Any]) -> None:
         prepare_colocated()
     elif order["transport"] == "file":
         vllm_generation.VLLMClient = FileClient
-    trainer = VerifiableProcessTrainer(policy, make("sudoku", size=4, blanks=4, notation=order["notation"]), args)
+    trainer = VerifiableProcessTrainer(policy, make("sudoku", size=4, blanks=4), args)
     recorder = Recorder(trainer, output)
     if order["signal"]:
         signal_in_rollout(trainer, output, **order["signal"])

@@ -102,10 +102,6 @@ class Media:
         """Returns what a model reads of contexts besides their tokens; what each token has, as lists."""
         return {}
 
-    def to_show(self, contexts: Sequence[Context]) -> list[list[Any] | None] | None:
-        """Returns the images of PIL in each context, `None` without any, for an engine that processes them itself."""
-        return None
-
 
 OF_TEXT = Media(None)
 """Of rows that are text alone."""
@@ -261,9 +257,6 @@ class Pictures(Media):
         images = [image for context in contexts for image in images_of(context)]
         types = [[int(token in self._image_ids) for token in context] for context in contexts]
         return self._inputs(model, images, sum(map(sum, types)), types)
-
-    def to_show(self, contexts: Sequence[Context]) -> list[list[Any] | None] | None:
-        return [[image.pil() for image in images_of(context)] or None for context in contexts]
 
     def _inputs(self, model: Any, images: Sequence[Image], tokens: int, types: Any) -> dict[str, Any]:
         """The pixel inputs of images, by the processor, and the types of tokens; raises as `_counts`."""

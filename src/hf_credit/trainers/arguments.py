@@ -227,12 +227,7 @@ def prepare(
         DryRunError: the task's own code raised an error.
     """
     tokenizer = tokenizer_of(model, args) if tokenizer is None else tokenizer
-    readers = {
-        "a critic": trainer.method.critics,
-        "asynchronous training": not hasattr(args, "use_vllm"),
-        "vLLM with role_adapters": getattr(args, "use_vllm", False) and args.role_adapters,
-    }
-    of_text = next((reader for reader, reads in readers.items() if reads), "")
+    of_text = "vLLM" if getattr(args, "use_vllm", True) else "a critic" if trainer.method.critics else ""
     if of_text and (inner := getattr(tokenizer, "tokenizer", None)) is not None:
         logger.warning("%s reads text alone here, so that a message with an image ends its episode.", of_text)
         tokenizer = inner

@@ -260,12 +260,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
 
     def sampled(self, contexts: Sequence[Context]) -> tuple[Any, Any]:
         # One completion for each context: vLLM's server would answer a whole group from its first context.
-        media, shown, others = self.chat.media, None, dict[str, Any]()
-        if self.use_vllm:  # which has a processor of its own
-            shown = media.to_show(contexts)
-        else:
-            others = media.generation_inputs(self.accelerator.unwrap_model(self.model), contexts)
-        return self._generate_single_turn(list(map(list, contexts)), shown, others, 1)
+        others = self.chat.media.generation_inputs(self.accelerator.unwrap_model(self.model), contexts)
+        return self._generate_single_turn(list(map(list, contexts)), None, others, 1)
 
     def new_client(self, url: str) -> Any:
         return vllm_generation.VLLMClient(base_url=url)

@@ -62,9 +62,7 @@ class GeneratingTrainer(ResumableTrainer):
         else:
             from hf_credit.trainers.vllm import context_length, through_vllm
 
-            never = dict.fromkeys(self.chat.media.unsampled, -100.0)
-            ends = {"stop_token_ids": self.eos_token_ids, **({"logit_bias": never} if never else {})}
-            self.vllm.generation_kwargs = {**ends, **self.vllm.generation_kwargs}
+            self.vllm.generation_kwargs = {"stop_token_ids": self.eos_token_ids, **self.vllm.generation_kwargs}
             generate = through_vllm(generate, self.vllm, args)
         together = self.use_vllm or shards_weights(self.accelerator)
         seeded = self._continuing.seeded if self._continuing else None
