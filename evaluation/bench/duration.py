@@ -54,7 +54,7 @@ def main() -> None:
         for _ in range(5):
             Truth(policy)
         values[rung] = (time.process_time() - begun) / 5
-    played = sum(updates_of(cell) * (cell["seconds"] or 0.0) for cell in cells)
+    played = sum(updates_of(cell) * cell["seconds"] for cell in cells if cell["seconds"] is not None)
     between = sum(updates_of(cell) * values[rung_of(cell)] for cell in cells)
     print(
         f"{len(cells)} cells, {sum(map(updates_of, cells)):,} updates on one core: {played / 60:.1f} minutes to play "

@@ -110,7 +110,7 @@ def require_bounded(name: str | Path, revision: str | None = None) -> None:
         return
     small = {"version": "1.0", **parts, "added_tokens": whole.get("added_tokens") or [], "model": model}
     said = re.sub(r"[A-Za-z0-9+/=]{500,}", "", json.dumps(parts, ensure_ascii=False))  # no table of characters
-    if why := _tried(json.dumps(small), re.sub(r"\\+([nrst])", lambda escaped: _ESCAPED[escaped[1]], said)):
+    if why := _tried(json.dumps(small), re.sub(r"(?<!\\)\\+([nrst])", lambda escaped: _ESCAPED[escaped[1]], said)):
         raise ValueError(
             f"a tokenizer must take little time and memory for any text, got that of {str(name)!r}, which took {why}; "
             "use another one, or pass trust_remote_code if you trust whoever made it."

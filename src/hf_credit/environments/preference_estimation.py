@@ -35,7 +35,7 @@ RULES = (
 """The rules in brief, without the format of the answer."""
 
 _DECIMAL = re.compile(r"(?:0|1)(?:\.[0-9]{1,6})?|\.[0-9]{1,6}")
-_GUESS = re.compile(r"Guess: ?(.*?) ?Question: ?(.*)")
+_GUESS = re.compile(r"Guess: ?(.*?) ?Question: ?((?s:.*))")  # the first one decides, so time is linear
 
 Vector = tuple[int, ...]
 

@@ -12,8 +12,6 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
-import numpy as np
-
 from hf_credit.content import Image, Text, content_of, text_of
 from hf_credit.optional_packages import needed
 from hf_credit.rollouts.episode import Context
@@ -236,6 +234,8 @@ class Pictures(Media):
         return list(self.tokenizer(self._written(image.size)[0], add_special_tokens=False)["input_ids"]), [image.png]
 
     def marked(self, rows: list[Any], media: Sequence[Sequence[str]] | None) -> tuple[list[Any], dict[int, str]]:
+        import numpy as np  # takes a while, and rooms without a model import this one
+
         numbers: dict[tuple[int, str], int] = {}
         found = [row.copy() for row in rows]
         for row, images in zip(found, media or [[]] * len(rows), strict=True):
