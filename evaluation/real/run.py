@@ -47,7 +47,7 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """Of each task the methods and their options; the first is the one that the others are compared with."""
-LAST = ("turn_credit",)
+LAST = ("turn_credit", "outcome_from_walks")
 """Methods whose seeds are run once those of all others are finished, and which are tested by themselves."""
 METHOD_OF = {"outcome_from_walks": "outcome_reward"}
 """The method of an arm that is not called like it."""

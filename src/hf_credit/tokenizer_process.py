@@ -130,6 +130,8 @@ def _read(name: str | Path, file: str, revision: str | None) -> dict[str, Any]:
 @functools.lru_cache(maxsize=16)
 def _tried(tokenizer: str, said: str) -> str:
     try:
-        return str(PROCESS.call("try_tokenizer", _SECONDS, tokenizer=tokenizer, said=said).get("value", ""))
+        answer = PROCESS.call("try_tokenizer", _SECONDS, tokenizer=tokenizer, said=said)
     except (TimeoutError, MemoryError):
         return "more than 10 seconds or 1 GiB"
+    # What cannot be tried is not known to be bounded.
+    return str(answer["value"]) if "value" in answer else f"no trial ({answer.get('message')})"

@@ -242,15 +242,16 @@ def watch(folders: Sequence[Path], folder: Path, seconds: int = 10) -> Iterator[
     """
     known: list[tuple[int, int]] = []
     while True:
-        found = _written(folders)
+        found, report = _written(folders), None
         try:
-            if found != known and read_episodes(folders[0]) and all(map(has_log, folders)):
-                write_report(report_of(folders), folder, seconds)
-                known = found
-                yield folder / PAGE_FILE
+            if found != known and all(map(has_log, folders)):
+                report, known = report_of(folders), found
         except (OSError, ValueError):  # of files that the run replaced while they were read
             if _written(folders) == found:
                 raise
+        if report is not None and report.episode is not None:
+            write_report(report, folder, seconds)
+            yield folder / PAGE_FILE
         time.sleep(seconds)
 
 
