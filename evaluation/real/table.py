@@ -18,7 +18,7 @@ import numpy as np
 from drawing import tidy
 from finished_cells import common_seeds, interval, mean, read, verdict, write, write_again
 from matplotlib.figure import Figure
-from run import LAST, METHODS, SEEDS, START, key
+from run import BEFOREHAND, LAST, METHODS, SEEDS, START, key
 
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.plots import smoothed
@@ -76,6 +76,25 @@ def markdown(cells: Cells) -> str:
             found, ahead = paired_difference(left, right), sum(a > b for a, b in zip(left, right, strict=True))
             ends = [f"{ahead} of {len(left)}", f"{p:.3f}", verdict(found, p, behind="behind")]
             compared.append([task, f"{method} - {behind}", interval(found, signed=True), *ends])
+    longer = ("sudoku_8", "sudoku_12")
+    arms = [(task, method) for task in longer for method in METHODS["sudoku_8"]]
+    if len(seeds := [seed for seed in common_seeds(cells, *arms) if seed in SEEDS]) > 1:
+        gains = [[_gain(cells, task, seed) for seed in seeds] for task in reversed(longer)]
+        found, ahead = paired_difference(*gains), sum(a > b for a, b in zip(*gains, strict=True))
+        p = permutation_test(*gains).p_value
+        ends = [f"{ahead} of {len(seeds)}", f"{p:.3f}", verdict(found, p, behind="behind")]
+        compared.append(
+            ["sudoku_12 - sudoku_8", "the gain of verifiable_process", interval(found, signed=True), *ends]
+        )
+    told = [
+        [task, method, f"{one['silent']:.0%}", f"{one['equal']:.0%}", _tokens(one["cost"])]
+        for task in METHODS
+        for one_cell in cells.get((task, BEFOREHAND), {}).values()
+        for method, one in one_cell["signals"].items()
+    ]
+    header = ["task", "method", "collections without signal", "groups of one outcome", "tokens until it equals noise"]
+    before = "What the signal was at the longer starts, before any training from them"
+    signals = f"{before}:\n\n{table(header, told)}\n\n" if told else ""
     return f"""# Which credit pays on a real model
 
 Written by `evaluation/real/run.py`; do not edit. How to read it: `../README.md`.
@@ -84,7 +103,7 @@ The starts, after the warm-up:
 
 {table(["task", "updates", "success held out"], looks)}
 
-Success on held-out tasks, and what training took:
+{signals}Success on held-out tasks, and what training took:
 
 {table(["task", "method", "seeds", "success", *COSTS.values()], rows)}
 
@@ -92,6 +111,17 @@ Differences in success:
 
 {table(["task", "methods", "difference", "seeds ahead", "p after Holm", "verdict"], compared)}
 """
+
+
+def _gain(cells: Cells, task: str, seed: int) -> float:
+    verdicts, outcome = (cells[task, arm][seed]["success"] for arm in ("verifiable_process", "outcome_reward"))
+    return float(verdicts - outcome)
+
+
+def _tokens(cost: Mapping[str, Any]) -> str:
+    """The tokens until signal equals noise, with their interval; an end that is not measurable is unbounded."""
+    mean, low, high = ("unbounded" if cost[name] is None else f"{cost[name]:,.0f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def draw(cells: Cells, folder: Path) -> None:
