@@ -122,3 +122,10 @@ def test_the_tokenizer_of_a_micro_policy_needs_no_trial(micro_policy: Path) -> N
     assert load_tokenizer(micro_policy).pad_token == "<|pad|>"
     assert PROCESS._server is None
     assert PROCESS.started == before
+
+
+def test_a_tokenizer_that_cannot_be_tried_is_refused(folder: Callable[..., Path]) -> None:
+    with pytest.raises(
+        ValueError, match=r"must take little time and memory for any text, got .*, which cannot be tried \(data"
+    ):
+        load_tokenizer(folder(normalizer={"type": "Unheard"}))

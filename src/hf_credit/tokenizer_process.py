@@ -112,7 +112,7 @@ def require_bounded(name: str | Path, revision: str | None = None) -> None:
     said = re.sub(r"[A-Za-z0-9+/=]{500,}", "", json.dumps(parts, ensure_ascii=False))  # no table of characters
     if why := _tried(json.dumps(small), re.sub(r"(?<!\\)\\+([nrst])", lambda escaped: _ESCAPED[escaped[1]], said)):
         raise ValueError(
-            f"a tokenizer must take little time and memory for any text, got that of {str(name)!r}, which took {why}; "
+            f"a tokenizer must take little time and memory for any text, got that of {str(name)!r}, which {why}; "
             "use another one, or pass trust_remote_code if you trust whoever made it."
         )
 
@@ -132,6 +132,8 @@ def _tried(tokenizer: str, said: str) -> str:
     try:
         answer = PROCESS.call("try_tokenizer", _SECONDS, tokenizer=tokenizer, said=said)
     except (TimeoutError, MemoryError):
-        return "more than 10 seconds or 1 GiB"
+        return "took more than 10 seconds or 1 GiB"
     # What cannot be tried is not known to be bounded.
-    return str(answer["value"]) if "value" in answer else f"no trial ({answer.get('message')})"
+    if "value" not in answer:
+        return f"cannot be tried ({answer.get('message')})"
+    return answer["value"] and f"took {answer['value']}"
