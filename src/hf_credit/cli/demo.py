@@ -54,7 +54,7 @@ class DemoRecipe:
     base: Mapping[str, Any] = field(
         default_factory=lambda: {"layers": 1, "episodes": 2000, "quality": 0.82, "epochs": 2, "learning_rate": 8e-3}
     )
-    tokens: int = 9_000
+    tokens: int = 7_500
     trajectories: int = 128
     gradient_steps: int = 8
     held_out: int = 512
