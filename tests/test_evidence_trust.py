@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from hf_credit import make, oracles
 from hf_credit.environments.randomness import stream
+from hf_credit.oracles import Move
 
 FOLDER = "trust"
 
@@ -22,18 +25,44 @@ def test_a_start_is_made_diagnosed_and_trained_from(scripts: dict[str, ModuleTyp
         "diagnosis": {"buckets": 4, "candidates": 2, "replays": 2},
         "held_out": 4,
         "tokens_per_blank": 1,
+        "arms": {"continued": {"player": {"quality": 1.0, "episodes": 32}, "rollouts": 1}},
     }
     (tmp_path / "cells").mkdir()
-    for arm in (run.START, run.PREDICTED, "errs_10"):
+    arms = (run.START, run.PREDICTED, run.CONTINUED_PREDICTED, "errs_10", run.CONTINUED)
+    for arm in arms:
         run.run_cell(tiny, 6, arm, 0, tmp_path)
-    cells = {
-        arm: json.loads(run.cell_file(tmp_path, 6, arm, 0).read_text()) for arm in ("start", "predicted", "errs_10")
-    }
+    cells = {arm: json.loads(run.cell_file(tmp_path, 6, arm, 0).read_text()) for arm in arms}
     assert list(cells["predicted"]["verdicts"]) == ["errs_02", "errs_10", "errs_30"]
-    assert cells["errs_10"]["updates"] == 8
+    assert list(cells["continued_predicted"]["verdicts"]) == ["continued"]
+    assert cells["errs_10"]["updates"] == cells["continued"]["updates"] == 8
     assert 0 <= cells["errs_10"]["success"] <= 1
+    assert cells["continued"]["tokens_of_continuations"] > cells["continued"]["tokens"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "starts"]
-    assert "| 6 | 0.1 |" in run.markdown({(6, arm): {0: cell} for arm, cell in cells.items()})
+    table = run.markdown({(6, arm): {0: cell} for arm, cell in cells.items()})
+    assert "| 6 | 0.1 |" in table
+    assert "| 6 | a player's |" in table
+
+
+def test_a_continued_move_scores_what_the_player_makes_of_it(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    run, continued = scripts["run"], scripts["continued"]
+    tiny = {**run.EXPERIMENT, "start": {**run.EXPERIMENT["start"], "episodes": 512, "quality": 1.0}}
+    run.warmed_up(tiny, 1, tmp_path, run.MicroConfig(**tiny["start"]))
+    judge = continued.Continued(str(tmp_path), run.setup(tiny, 2))
+    environment = judge.engine.interaction.environment
+    state = environment.initial_state({"puzzle": "1234341221434.2."}, 0)
+    messages = judge.engine.interaction.pending(judge.engine.interaction.start({"puzzle": state.givens}, 0))[
+        0
+    ].messages
+
+    def move(action: str) -> Move:
+        return Move(messages=messages, reply=f"<action>{action}</action>", state=state, action=action)
+
+    costs = Counter[str]()
+    last = environment.step(state, "d2=3").state
+    ended = replace(move("d4=1"), state=last, messages=[{"role": "user", "content": environment.observe(last)}])
+    found = judge.judge([move("d2=3"), move("d2=1"), move("a1=1"), ended, move("d2=3")], costs)
+    assert found == [1.0, 0.0, 0.0, 1.0, 1.0]
+    assert costs["tokens"] > 0
 
 
 def test_an_erring_oracle_errs_at_its_rate_and_always_on_the_same_moves(scripts: dict[str, ModuleType]) -> None:
@@ -70,7 +99,7 @@ def test_a_prediction_stands_beside_the_gain_over_the_outcome(scripts: dict[str,
 def test_every_training_has_a_file_of_its_own(scripts: dict[str, ModuleType]) -> None:
     run = scripts["run"]
     files = [run.cell_file(Path(), *cell) for phase in [*run.before(), run.trainings()] for cell in phase]
-    assert len(set(files)) == len(files) == 4 + 2 * 4 * 6
+    assert len(set(files)) == len(files) == 6 + 2 * 5 * 6
 
 
 def test_the_results_and_the_page_have_the_numbers_of_the_committed_cells(
