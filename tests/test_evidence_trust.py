@@ -49,18 +49,15 @@ def test_a_continued_move_scores_what_the_player_makes_of_it(scripts: dict[str, 
     run.warmed_up(tiny, 1, tmp_path, run.MicroConfig(**tiny["start"]))
     judge = continued.Continued(str(tmp_path), run.setup(tiny, 2))
     environment = judge.engine.interaction.environment
-    state = environment.initial_state({"puzzle": "1234341221434.2."}, 0)
-    messages = judge.engine.interaction.pending(judge.engine.interaction.start({"puzzle": state.givens}, 0))[
-        0
-    ].messages
+    first = environment.initial_state({"puzzle": "1234341221434.2."}, 0)
+    last = environment.step(first, "d2=3").state
 
-    def move(action: str) -> Move:
+    def move(action: str, state: Any = first) -> Move:
+        messages = [{"role": "user", "content": environment.observe(state)}]
         return Move(messages=messages, reply=f"<action>{action}</action>", state=state, action=action)
 
     costs = Counter[str]()
-    last = environment.step(state, "d2=3").state
-    ended = replace(move("d4=1"), state=last, messages=[{"role": "user", "content": environment.observe(last)}])
-    found = judge.judge([move("d2=3"), move("d2=1"), move("a1=1"), ended, move("d2=3")], costs)
+    found = judge.judge([move("d2=3"), move("d2=1"), move("a1=1"), move("d4=1", last), move("d2=3")], costs)
     assert found == [1.0, 0.0, 0.0, 1.0, 1.0]
     assert costs["tokens"] > 0
 
