@@ -29,6 +29,7 @@ from hf_credit.rollouts.batches import map_micro_batches, pad_rows
 from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.rollouts.media import images_of
+from hf_credit.trainers.recording import completion_columns
 from hf_credit.trainers.scores import log_probs, pack, separate, why_apart
 
 A, B, C = picture(24, 16), picture(64, 64, 1), picture(16, 40, 2)
@@ -198,6 +199,16 @@ def test_a_policy_with_adapters_learns_the_same_from_images_with_gradient_checkp
         logs.append({name: trainer.state.log_history[0][name] for name in ("loss", "grad_norm", "kl", "entropy")})
     assert logs[0]["grad_norm"] > 0
     assert logs[1] == pytest.approx(logs[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_table_of_completions_has_the_images_that_each_decision_saw_first(tmp_path: Path, wanted: bool) -> None:
+    trainer, episodes = trained(tmp_path, "gemma3", log_completions=True, log_multimodal=wanted)
+    assert completion_columns([])["images"] == []
+    shown = [[Image.of(one) for one in row] for row in trainer._logs["images"]]
+    last = [images_of(one.context_ids)[-1:] for episode in episodes for one in episode.decisions]
+    assert shown == (last if wanted else [])
+    assert len(trainer._logs["prompt"]) == len(last)
 
 
 def look(at: str) -> list[dict[str, Any]]:
