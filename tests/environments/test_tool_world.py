@@ -328,6 +328,26 @@ def test_objects_without_tools_or_reward_are_refused(factory, message):
         make("tools", factory=factory)
 
 
+class Question:
+    def reset(self, **row: Any) -> None: ...
+
+
+def same(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float]:
+    return [float(one[-1]["content"] == own) for one, own in zip(completions, answer, strict=True)]
+
+
+@pytest.mark.parametrize(("reply", "outcome"), [("5", 1.0), ("<think>4</think> 5", 1.0), ("4", 0.0)])
+def test_a_row_without_tools_is_answered_at_once(reply: str, outcome: float) -> None:
+    world = make("tools", factory=Question, columns=("prompt", "answer"), reward_funcs=same)
+    interaction = EnvironmentInteraction(world, instructions=False)
+    first = interaction.start({"prompt": "2 + 3?", "answer": "5"}, 0)
+    (asked,) = interaction.pending(first)
+    assert (asked.messages, asked.tools) == ([{"role": "user", "content": "2 + 3?"}], ())
+    last = interaction.advance(first, [reply])
+    assert (last.world.status, interaction.outcome(last)) == ("finished", outcome)
+    assert world.read_action(world.write_action("5")) == "5"
+
+
 TEMPLATE = (
     "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }} {% endfor %}<|end|>{% endif %}"
     "{% for message in messages %}"

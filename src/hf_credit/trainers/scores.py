@@ -212,9 +212,10 @@ def pack(
     placed = None if of_images is None else of_images.new_zeros(len(of_images), *shape)
     for index, (tree, (first, last)) in enumerate(zip(trees, runs, strict=True)):
         length = slice(len(tree.ids))
-        positions[index, length], ends[index, length] = tree.positions, tree.ends
+        packed_ids[index, length], positions[index, length], ends[index, length] = tree.ids, tree.positions, tree.ends
         for row, path in zip(order[first:last], tree.paths, strict=True):
-            packed_ids[index, path] = own[row][:-1]
+            if images:
+                packed_ids[index, path] = own[row][:-1]
             if placed is not None and of_images is not None:
                 placed[:, index, path] = of_images[:, row, attention_mask[row].bool()][:, :-1]
             at = path[prompts[row] - 1 :]
@@ -225,7 +226,8 @@ def pack(
     if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
         bias = torch.zeros(mask.shape, dtype=unwrapped.dtype, device=device)
         mask = bias.masked_fill(~mask, torch.finfo(unwrapped.dtype).min)
-    ids, seen = torch.from_numpy(packed_ids).to(device), [[images[one] for one in tree.images] for tree in trees]
+    ids = torch.from_numpy(packed_ids).to(device)
+    seen = [[images[one] for one in tree.images] for tree in trees] if images else None
     return Sequences(
         inputs={
             **media.inputs(unwrapped, ids, seen),
