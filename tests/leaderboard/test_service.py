@@ -140,7 +140,6 @@ def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: Worl
     assert row.record.public["claimed"] == row.record.public["found"] == submission.score
     assert len(row.record.secret[0]) == 24
     assert world.discussion(number).status == "merged"
-    assert (Path(folder) / "rankings.parquet").is_file()
     assert (again.number, again.listed) == (second, False)
     assert "listed twice" in again.reason
     assert list(world.verifier().rulings()) == []

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pyarrow import parquet
 from scipy import stats
 
 from hf_credit.http_guard import httpx
 from hf_credit_leaderboard import views
-from hf_credit_leaderboard.results import Results, compare_rows, rankings_file, read_results
+from hf_credit_leaderboard.results import Results, compare_rows, rankings_table, read_results
 from hf_credit_leaderboard.sources import Source
 
 from .conftest import CELLS, FORMULA, HOSTILE, Listed
@@ -115,8 +113,8 @@ def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, l
     assert [one.partition(":")[0] for one in found.problems] == ["bad", "moved"]
 
 
-def test_rankings_are_derived_as_parquet(results: Results, listed: Listed) -> None:
-    rows = parquet.read_table(io.BytesIO(rankings_file(results))).to_pylist()
+def test_rankings_are_derived(results: Results, listed: Listed) -> None:
+    rows = rankings_table(results)
     steady = next(row for row in rows if row["name"] == "steady")
     assert steady["mean"] == pytest.approx(float(listed.outcomes["steady"].mean()))
     assert len(rows) == len(results.rows)
