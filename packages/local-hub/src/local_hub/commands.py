@@ -29,7 +29,6 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that has all rights; written if missing.")
     ] = None,
-    rate_limit: Annotated[int | None, typer.Option(help="Most requests of one caller in five minutes.")] = None,
 ) -> None:
     """Serves repositories of models, datasets and Spaces to huggingface_hub, hf, datasets, transformers and others.
 
@@ -40,10 +39,9 @@ def serve(
       . my-hub/env.sh
       hf upload me/my-model ./my-model
     """
-    from local_hub.limits import Limits
     from local_hub.running import serve as run
 
-    run(folder, host, port, token_file=token_file, limits=Limits(requests=rate_limit))
+    run(folder, host, port, token_file=token_file)
 
 
 _Folder = Annotated[Path, typer.Argument(help="Folder of the Hub, served or not.")]
