@@ -102,29 +102,6 @@ def check(folder: _Folder) -> None:
         raise typer.Exit(1)
 
 
-@app.command("run-space", short_help="Run a Space on this machine, with your consent.")
-def run_space(
-    folder: _Folder,
-    space: Annotated[str, typer.Argument(help="owner/name")],
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
-    port: Annotated[int, typer.Option(help="For the Space to listen at, on loopback.")] = 7860,
-    consent: Annotated[str | None, typer.Option(help="owner/name@commit, in place of the question.")] = None,
-) -> None:
-    """Runs the code of a Space as your user, without your tokens and with its own variables and secrets.
-
-    Does not run a Space that needs Docker. Read its files before you consent.
-    """
-    from local_hub.run_space import run_space as run
-
-    def asked(name: str, command: list[str]) -> bool:
-        if consent is not None:
-            return consent == name
-        typer.echo(f"{name} will run: {' '.join(command)}")
-        return typer.confirm("This is code of others and can do what you can. Run it?")
-
-    raise typer.Exit(run(folder, space, asked, revision, port))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs `local-hub` with these arguments, or with those of the process.
 
