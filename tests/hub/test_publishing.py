@@ -291,7 +291,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..
     write_manifest(checkpoint, {})
     return {
         "me/tasks": functools.partial(publish_tasks, spec, train=3, held_out=2),
-        "me/episodes": functools.partial(publish_episode_folder, folder / "episodes", traces=True),
+        "me/episodes": functools.partial(publish_episode_folder, folder / "episodes"),
         "me/run": functools.partial(publish_checkpoint, folder / "run"),
         "me/pass_at_k": functools.partial(publish_metric, "pass_at_k"),
         "me/evidence": functools.partial(publish_environment, "evidence"),
