@@ -97,11 +97,11 @@ def verify(
     if secret is None and SECRET_VARIABLE not in os.environ:
         raise ValueError(f"a verifier needs the season's secret, got none; give --secret or set {SECRET_VARIABLE}.")
     content = os.environ[SECRET_VARIABLE].encode("utf-8") if secret is None else secret.read_bytes()
-    own = SeasonSecret.read(content, known)
+    season_secret = SeasonSecret.read(content, known)
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
         try:
-            for ruling in Verifier(hub, benchmark, own, limits=limits).rulings():
+            for ruling in Verifier(hub, benchmark, season_secret, limits=limits).rulings():
                 source = f"pull request {ruling.number}" if ruling.number else "merged before"
                 outcome = "listed" if ruling.listed else "rejected"
                 typer.echo(f"{source}, entry {ruling.entry}: {outcome}. {ruling.reason}")
