@@ -1,7 +1,7 @@
 """What a model reads of messages besides their text: the one place from images to tokens and pixel inputs.
 
 `Media` is for models of text alone. `Pictures` asks the model's own processor. Another kind of part, such as sound,
-would be a class beside it.
+would be a class next to it.
 """
 
 from __future__ import annotations

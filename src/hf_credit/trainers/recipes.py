@@ -136,7 +136,7 @@ class TaskArguments(PromptSettings, ScriptArguments):
         task = self.spec()
         if self.problem_sets and (self.dataset_name or task.has_prompts()):
             raise ValueError(
-                f"problem_sets replace the dataset of a collaboration, got {self.problem_sets} beside "
+                f"problem_sets replace the dataset of a collaboration, got {self.problem_sets} and "
                 f"{self.dataset_name or self.task!r}; leave one of them out."
             )
         one_of("training", self.training, TRAININGS)

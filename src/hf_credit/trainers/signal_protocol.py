@@ -35,7 +35,7 @@ TASKS = 16  # of a collection of single episodes; a method with several of each 
 
 @dataclass(frozen=True, kw_only=True)
 class SignalProtocol(Protocol):
-    """Measures the signal of methods beside that of the plain outcome.
+    """Measures the signal of methods next to that of the plain outcome.
 
     The methods are those that are named, else that of the policy's training. A collection is an update of a training
     that begins with the policy, with the default settings of `CreditTrainer` and the sampling of the policy.

@@ -39,7 +39,7 @@ BASE, EXACT, STARTS, JUDGED = "outcome_reward", "exact_advantage", "perfect_star
 """The method that others must beat, and the references that tell what can be gained."""
 
 SURVIVORS = 2
-"""Beside the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most there; at
+"""Besides the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most there; at
 the longest, where an update costs most, the best alone."""
 
 JUDGE_ERROR, RATIOS = 0.1, (0.5, 1.0, 2.0)

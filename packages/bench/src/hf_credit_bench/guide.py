@@ -45,8 +45,8 @@ def write_parquet(cells: Cells, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    with replaced(path) as beside:
-        parquet.write_table(pa.Table.from_pylist(to_rows(cells)), beside)
+    with replaced(path) as unfinished:
+        parquet.write_table(pa.Table.from_pylist(to_rows(cells)), unfinished)
 
 
 def tables(cells: Cells) -> str:
@@ -202,7 +202,7 @@ def _shown(one: Best | str) -> str:
 
 
 def _tasks(cells: Cells) -> str:
-    """Returns what pays on each rung, also on those of other runs, beside what its references gain."""
+    """Returns what pays on each rung, also on those of other runs, next to what its references gain."""
     of_cells = {json.dumps([one["problem"], one["dials"]], sort_keys=True): fields.rung_of(one) for one in cells}
     rows = []
     for rung in [*RUNGS, *(rung for rung in of_cells.values() if rung not in RUNGS)]:

@@ -154,7 +154,7 @@ class Verifier:
         return Ruling(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Ruling:
-        """Verifies a merged entry without a record, which a crash can leave behind."""
+        """Verifies a merged entry without a record, which a crash can leave."""
         board = self.results().row(name).entry.board
         try:
             entry, episodes = self._read(name, None)
