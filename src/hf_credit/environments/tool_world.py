@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.content import Content, Image, content_of, has_images, joined
-from hf_credit.environments.actions import one_action, write_call
+from hf_credit.environments.actions import calls_of, one_action, write_call
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.optional_packages import needed
 from hf_credit.registry import find
-from hf_credit.replies import read_reply
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 _ANSWER = "I am done."
@@ -138,7 +137,7 @@ class ToolWorld:
         return first
 
     def step(self, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
-        calls = read_reply(action).calls
+        calls = calls_of(action)
         shown: Content = ""
         refused = False
         if calls:

@@ -295,7 +295,7 @@ def headlines(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 class PulseCallback(TrainerCallback):
-    """Prints what a long update does, on the main process; a base class behind it shows the `headlines` of a log."""
+    """Prints what a long update does, on the main process; its base class shows the `headlines` of a log."""
 
     @property
     def renews(self) -> bool:
