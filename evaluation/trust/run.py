@@ -192,7 +192,7 @@ def trained(
     """Trains from the start until its tokens are spent; the oracle's errors are others for every seed."""
     import tempfile
 
-    from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
+    from transformers import AutoTokenizer, PrinterCallback
 
     from hf_credit import CreditConfig, CreditTrainer, methods
     from hf_credit.policies.saved import load_role_models
@@ -214,6 +214,7 @@ def trained(
             seed=seed,
             **ON_A_PROCESSOR,
             **UNTIL_SPENT,
+            max_sampled_tokens=experiment["tokens_per_blank"] * blanks,
             **experiment["training"],
         )
         trainer = CreditTrainer(
@@ -225,15 +226,7 @@ def trained(
             processing_class=tokenizer,
             samplers=samplers,
         )
-
-        class Stop(TrainerCallback):
-            def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-                whole = state.global_step % args.steps_per_generation == 0
-                spent = trainer.ledger.completion_tokens >= experiment["tokens_per_blank"] * blanks
-                control.should_training_stop |= whole and spent
-
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(Stop())
         trainer.train()
         trainer.save_model(folder)
         found = {"success": success(experiment, blanks, Path(folder))}
