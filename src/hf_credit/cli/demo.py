@@ -88,7 +88,7 @@ class DemoRecipe:
             **_ARMS[arm],
             "model_name_or_path": str(base),
             "output_dir": str(output),
-            "max_steps": 100_000,
+            "max_steps": 2_000,
             "max_sampled_tokens": self.budget,
             "instances_per_update": rows,
             "per_device_train_batch_size": rows,

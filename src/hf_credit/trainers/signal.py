@@ -37,6 +37,7 @@ NO_UPDATE: Mapping[str, Any] = {
     "lr_scheduler_kwargs": None,
     "optim": "sgd",  # which keeps no moments
     "beta": 0.0,
+    "max_sampled_tokens": None,
     "logging_strategy": "steps",
     "logging_steps": 1,
     "log_episodes": 0,
