@@ -109,11 +109,7 @@ def load_tokenizer(
 
 
 def load_processing_class(name: str | Path, trust_remote_code: bool = False, revision: str | None = None) -> Any:
-    """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`.
-
-    Raises:
-        ValueError: a processor lacks a package, too.
-    """
+    """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`."""
     from transformers import AutoConfig, AutoProcessor
 
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code}

@@ -196,7 +196,7 @@ class CompletionsTable(EpisodeCallback):
         found = credited_episodes(collected, advantages, tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))
         rows = [row for number, episode in enumerate(found, before) for row in log_rows(episode, number)]
-        if getattr(trainer, "log_multimodal", False):
+        if trainer.chat.media.unsampled and trainer.args.log_multimodal:  # else no model that sees
             rows = [row | {"images": own} for row, own in zip(rows, _new_images(collected), strict=True)]
         trainer.show_completions(completion_columns(trainer.ranks.gather(rows)))
         if trainer.model.training:
