@@ -273,10 +273,10 @@ def test_no_page_and_no_file_installs_ours_by_name() -> None:
         ("hf-credit", True),
         ("'hf-credit[statistics]'", True),
         ("gradio hf-credit-leaderboard", True),
-        ('--no-deps "hf-credit==0.9.0"', True),
+        ('--no-deps "hf-credit==0.10.0"', True),
         ("./packages/local-hub", False),
         ('"./packages/code-sandbox[math]"', False),
-        ("'hf-credit[leaderboard] @ https://them/hf_credit-0.9.0-py3-none-any.whl'", False),
+        ("'hf-credit[leaderboard] @ https://them/hf_credit-0.10.0-py3-none-any.whl'", False),
         ("hf-local-hub", False),
     ],
 )
