@@ -98,6 +98,10 @@ SMALLER = {
     },
     "docs/tutorials/which-decision.ipynb": {"updates=12": "updates=4", "updates=20": "updates=8"},
 }
+# What the script of a page must print: the credit that the page shows.
+PRINTED = {
+    "docs/from-grpotrainer.md": r"writes \d+ tokens, advantage [+-](?!0\s)\d",
+}
 # A GPU's settings, which a CPU would refuse.
 ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
 # Logged by TRL and transformers.
@@ -213,7 +217,7 @@ def slug(heading: str) -> str:
     "document", [name for name in DOCUMENTS if blocks(name, "python") and name not in RUN_ELSEWHERE] + NOTEBOOKS
 )
 def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path) -> None:
-    run(script(document), tmp_path)
+    assert re.search(PRINTED.get(document, ""), run(script(document), tmp_path))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
