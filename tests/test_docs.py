@@ -101,7 +101,6 @@ SMALLER = {
 # What the script of a page must print: the credit that the page shows.
 PRINTED = {
     "docs/from-grpotrainer.md": r"writes \d+ tokens, advantage [+-](?!0\s)\d",
-    "docs/how-to-environment.md": r"writes \d+ tokens, advantage [+-](?!0\s)\d",
 }
 # A GPU's settings, which a CPU would refuse.
 ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
