@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real options playthroughs spaces benchmarks benchmarks-pretrained clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real playthroughs spaces benchmarks benchmarks-pretrained clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -150,9 +150,6 @@ demo-real: $(PRETRAINED) ## train a pretrained chat model of 135M parameters on 
 
 $(PRETRAINED): | $(STAMP)
 	$(BIN)/python tests/pretrained/convert.py $@
-
-options: $(STAMP) ## write the page with the options of all methods anew
-	$(BIN)/hf-credit methods --markdown > docs/options.md
 
 playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \

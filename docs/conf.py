@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -19,6 +20,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 import hf_credit
+from hf_credit.registry import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 logger = logging.getLogger(__name__)
@@ -153,7 +155,31 @@ def write_reference(app: Sphinx) -> None:
                 modules = [f"{name}.{one.name}" for one in pkgutil.iter_modules(home.__path__)]
                 body += "".join(f"\n{one}\n{'-' * len(one)}\n\n.. automodule:: {one}\n" for one in modules)
             _write(folder / f"{name}.rst", f"{name}\n{'=' * len(name)}\n\n{body}")
+    contents += [".. toctree::\n   :caption: Options\n", "   options", ""]
+    _write(folder / "options.md", options_of_methods())
     _write(folder / "index.rst", "\n".join(contents))
+
+
+def options_of_methods() -> str:
+    """The options of all methods, as their signatures and docstrings have them."""
+    from hf_credit import methods
+    from hf_credit.options import options_of
+
+    parts = [
+        "# Options of methods\n\nIn a recipe they stand under `method_options`; presets have them as fields, too."
+    ]
+    for name in methods.METHODS:
+        parts.append(f"## {name}\n\n{methods.summary(name)}")
+        options = options_of(methods.find(name)).values()
+        cells = [(f"`{one.name}`", one.values, f"`{_default(one.default)}`", one.text) for one in options]
+        rows = ["| option | values | default | meaning |", "| --- | --- | --- | --- |"]
+        rows += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in cells]
+        parts.append("\n".join(rows) if cells else "It has no options.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _default(value: Any) -> str:
+    return "required" if value is inspect.Parameter.empty else str(plain(value))
 
 
 def _write(page: Path, text: str) -> None:

@@ -140,7 +140,6 @@ local_hub.history: check_parent | packages/local-hub/tests/test_faults.py
 local_hub.limits: check_twins path_problem | packages/local-hub/tests/test_names.py
 local_hub.objects: Objects.sweep git_trees | packages/local-hub/tests/test_objects.py
     packages/local-hub/tests/test_upkeep.py
-local_hub.run_space: run_space | packages/local-hub/tests/test_upkeep.py
 """
 """The functions of a module, `*` for all, and the tests that hold them; none for those of the module itself."""
 

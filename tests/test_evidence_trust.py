@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from hf_credit import make, oracles
 from hf_credit.environments.randomness import stream
+from hf_credit.oracles import Move
 
 FOLDER = "trust"
 
@@ -22,18 +25,41 @@ def test_a_start_is_made_diagnosed_and_trained_from(scripts: dict[str, ModuleTyp
         "diagnosis": {"buckets": 4, "candidates": 2, "replays": 2},
         "held_out": 4,
         "tokens_per_blank": 1,
+        "arms": {"continued": {"player": {"quality": 1.0, "episodes": 32}, "rollouts": 1}},
     }
     (tmp_path / "cells").mkdir()
-    for arm in (run.START, run.PREDICTED, "errs_10"):
+    arms = (run.START, run.PREDICTED, run.CONTINUED_PREDICTED, "errs_10", run.CONTINUED)
+    for arm in arms:
         run.run_cell(tiny, 6, arm, 0, tmp_path)
-    cells = {
-        arm: json.loads(run.cell_file(tmp_path, 6, arm, 0).read_text()) for arm in ("start", "predicted", "errs_10")
-    }
+    cells = {arm: json.loads(run.cell_file(tmp_path, 6, arm, 0).read_text()) for arm in arms}
     assert list(cells["predicted"]["verdicts"]) == ["errs_02", "errs_10", "errs_30"]
-    assert cells["errs_10"]["updates"] == 8
+    assert list(cells["continued_predicted"]["verdicts"]) == ["continued"]
+    assert cells["errs_10"]["updates"] == cells["continued"]["updates"] == 8
     assert 0 <= cells["errs_10"]["success"] <= 1
+    assert cells["continued"]["tokens_of_continuations"] > cells["continued"]["tokens"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "starts"]
-    assert "| 6 | 0.1 |" in run.markdown({(6, arm): {0: cell} for arm, cell in cells.items()})
+    table = run.markdown({(6, arm): {0: cell} for arm, cell in cells.items()})
+    assert "| 6 | 0.1 |" in table
+    assert "| 6 | a player's |" in table
+
+
+def test_a_continued_move_scores_what_the_player_makes_of_it(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    run, continued = scripts["run"], scripts["continued"]
+    tiny = {**run.EXPERIMENT, "start": {**run.EXPERIMENT["start"], "episodes": 512, "quality": 1.0}}
+    run.warmed_up(tiny, 1, tmp_path, run.MicroConfig(**tiny["start"]))
+    judge = continued.Continued(str(tmp_path), run.setup(tiny, 2))
+    environment = judge.engine.interaction.environment
+    first = environment.initial_state({"puzzle": "1234341221434.2."}, 0)
+    last = environment.step(first, "d2=3").state
+
+    def move(action: str, state: Any = first) -> Move:
+        messages = [{"role": "user", "content": environment.observe(state)}]
+        return Move(messages=messages, reply=f"<action>{action}</action>", state=state, action=action)
+
+    costs = Counter[str]()
+    found = judge.judge([move("d2=3"), move("d2=1"), move("a1=1"), move("d4=1", last), move("d2=3")], costs)
+    assert found == [1.0, 0.0, 0.0, 1.0, 1.0]
+    assert costs["tokens"] > 0
 
 
 def test_an_erring_oracle_errs_at_its_rate_and_always_on_the_same_moves(scripts: dict[str, ModuleType]) -> None:
@@ -70,7 +96,7 @@ def test_a_prediction_stands_beside_the_gain_over_the_outcome(scripts: dict[str,
 def test_every_training_has_a_file_of_its_own(scripts: dict[str, ModuleType]) -> None:
     run = scripts["run"]
     files = [run.cell_file(Path(), *cell) for phase in [*run.before(), run.trainings()] for cell in phase]
-    assert len(set(files)) == len(files) == 4 + 2 * 4 * 6
+    assert len(set(files)) == len(files) == 6 + 2 * 5 * 6
 
 
 def test_the_results_and_the_page_have_the_numbers_of_the_committed_cells(
@@ -86,16 +112,19 @@ def test_the_results_and_the_page_have_the_numbers_of_the_committed_cells(
     for blanks in run.BLANKS:
         plain = [cells[blanks, run.OUTCOME][seed]["success"] for seed in run.SEEDS]
         outcome = f"{sum(plain) / len(plain):.3f}".lstrip("0")
-        for arm, error in run.ERRORS.items():
-            said = cells[blanks, run.PREDICTED][0]["verdicts"][arm]
+        for arm in run.JUDGED:
+            before = run.PREDICTED if arm in run.ERRORS else run.CONTINUED_PREDICTED
+            said = cells[blanks, before][0]["verdicts"][arm]
+            erring = f"an oracle that errs on {100 * run.ERRORS.get(arm, 0):.0f} %"
+            judge = erring if arm in run.ERRORS else "a player's continuations"
             own = [cells[blanks, arm][seed]["success"] for seed in run.SEEDS]
             gain = run.paired_difference(own, plain)
             both = [f"{said[name]['mean']:.2f}".lstrip("0") for name in ("error", "own_error")]
             success = f"{sum(own) / len(own):.3f}".lstrip("0")
             ends = finished.interval(gain, signed=True).replace("+0.", "+.").replace("-0.", "-.")
-            row = [f"{blanks}, {outcome}", f"{100 * error:.0f} %", ", ".join(both), words[said["pays"]], success, ends]
+            row = [f"{blanks}, {outcome}", judge, ", ".join(both), words[said["pays"]], success, ends]
             assert f"| {' | '.join(row)} |" in page
             if said["pays"] is not None and not gain.low <= 0 <= gain.high:
                 counted += 1
                 right += said["pays"] == (gain.mean > 0)
-    assert (right, counted) == (5, 5)  # as the page says
+    assert (right, counted) == (7, 7)  # as the page says

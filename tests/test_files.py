@@ -48,15 +48,10 @@ MAY_WRITE = {
     "src/hf_credit/trainers/asynchronous/worker.py": {"one.touch": "no file"},
     "packages/local-hub/src/local_hub/objects.py": {"*": "the place of this package, which stands alone"},
     "packages/local-hub/src/local_hub/database.py": {"path.touch": "before SQLite makes it, for its permissions"},
-    "packages/local-hub/src/local_hub/run_space.py": {
-        "tempfile.TemporaryDirectory": "new",
-        "(target / path).write_bytes": "in that folder",
-    },
     "packages/local-hub/src/local_hub/running.py": {"(Path(folder) / 'lock').open": "adds nothing"},
     "packages/code-sandbox/src/code_sandbox/inside/channel.py": {"os.open": "/dev/null"},
     "packages/code-sandbox/src/code_sandbox/inside/confinement.py": {"open": "/proc"},
     "packages/leaderboard/src/hf_credit_leaderboard/entries.py": {"parquet.write_table": "returns bytes"},
-    "packages/leaderboard/src/hf_credit_leaderboard/results.py": {"parquet.write_table": "returns bytes"},
     "packages/code-sandbox/src/code_sandbox/pool.py": {"open": "/proc", "os.open": "/dev/null"},
 }
 

@@ -87,11 +87,11 @@ def test_a_setting_that_is_gone_is_told_in_one_sentence(tmp_path: Path, name: st
 
 
 def test_one_task_cannot_be_named_twice(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="task must be given once, got 'relay' beside environment 'sudoku'; leave on"):
+    with pytest.raises(ValueError, match="task must be given once, got 'relay' and environment 'sudoku'; leave on"):
         read(tmp_path, {**RELAY, "environment": "sudoku"})
     with (
         pytest.warns(FutureWarning, match="^agent is deprecated"),
-        pytest.raises(ValueError, match="task must be given once, got 'relay' beside agent 'agent'; leave one out"),
+        pytest.raises(ValueError, match="task must be given once, got 'relay' and agent 'agent'; leave one out"),
     ):
         read(tmp_path, {**RELAY, "method": "grpo", "agent": "node agent.js"})
 

@@ -16,7 +16,6 @@ from code_sandbox import fork_server
 from hf_credit.agents import hosting
 from hf_credit.trust import NO_CONSENT, code_in, importable, imported, installed, is_code, only_typed_here, search_here
 from hf_credit_leaderboard import confined
-from local_hub import run_space
 
 # Names of code
 
@@ -191,7 +190,6 @@ EXCEPTIONS = {
         "builtins compile exec import_module importlib",
         "tests, which run confined here",
     ),
-    "local_hub/run_space.py": ("subprocess", "the Space that its user asks to run"),
 }
 """What each module uses of the above, and why what it runs is chosen by no name from elsewhere."""
 
@@ -266,7 +264,7 @@ def same_environment(text: str) -> bool:
 
 def test_a_process_of_others_has_no_home_token_or_other_secret_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {path for path, text in sources().items() if same_environment(text)} == set(_SAME_ENVIRONMENT)
-    for kept in (run_space._KEPT, fork_server._KEPT, fork_server.PLAIN_ENVIRONMENT, hosting._KEPT):
+    for kept in (fork_server._KEPT, fork_server.PLAIN_ENVIRONMENT, hosting._KEPT):
         assert set(kept) <= _PASSED
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
     environment = confined._environment("/nowhere")

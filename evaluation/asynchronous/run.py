@@ -159,7 +159,7 @@ def run_cell(experiment: Mapping[str, Any], arm: str, seed: int, work: Path) -> 
 
 
 def warm_up(folder: Path) -> None:
-    """The policy of `hf-credit demo`, with an output layer of its own: vLLM on a processor packs a tied one once."""
+    """The base policy of `sudoku_micro`, with its own output layer: vLLM on a processor packs a tied one once."""
     import torch
     from transformers import AutoModelForCausalLM
 

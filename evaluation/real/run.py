@@ -186,7 +186,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     """Makes the start, or trains from it until the budget is spent; measures, and writes the cell."""
     prepare_process()
     import torch
-    from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
+    from transformers import AutoTokenizer, PrinterCallback, set_seed
 
     from hf_credit import CreditConfig, CreditTrainer, methods
 
@@ -204,6 +204,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     else:
         tokenizer = AutoTokenizer.from_pretrained(start, padding_side="left")
         settings = {**on_this_machine(), **experiment["training"], **one["training"], **one.get(method, {})}
+        settings["max_sampled_tokens"] = one["budget"]
         trainer = CreditTrainer(
             str(start),
             interaction,
@@ -212,13 +213,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
             method=methods.make(METHOD_OF.get(method, method), **one["methods"][method]),
             processing_class=tokenizer,
         )
-
-        class Stop(TrainerCallback):
-            def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-                control.should_training_stop |= trainer.ledger.completion_tokens >= one["budget"]
-
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(Stop())
         trainer.train()
         log = [entry for entry in trainer.state.log_history if "loss" in entry]
         model = trainer.model

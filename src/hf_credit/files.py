@@ -40,17 +40,17 @@ def replaced(path: str | Path) -> Iterator[Path]:
     if _is_stream(path, before):
         yield path
         return
-    beside = path.with_name(f".{secrets.token_hex(8)}.unfinished{path.suffix}")
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished{path.suffix}")
     try:
         _refuse_read_only(path, before)
-        yield beside
+        yield unfinished
         if before is not None and stat.S_ISREG(before.st_mode):
-            beside.chmod(stat.S_IMODE(before.st_mode))
-        flush(beside)
-        beside.replace(path)
+            unfinished.chmod(stat.S_IMODE(before.st_mode))
+        flush(unfinished)
+        unfinished.replace(path)
     except BaseException as error:
-        beside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(beside):
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(unfinished):
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     flush_names(path.parent)
@@ -59,8 +59,8 @@ def replaced(path: str | Path) -> Iterator[Path]:
 def write(path: str | Path, content: str | bytes) -> Path:
     """Replaces the content of a file, as `replaced` does; text is UTF-8. Returns its path."""
     content = content.encode() if isinstance(content, str) else content
-    with replaced(path) as beside:
-        beside.write_bytes(content)
+    with replaced(path) as unfinished:
+        unfinished.write_bytes(content)
     return Path(path)
 
 
@@ -117,8 +117,8 @@ def log_of_process(path: str | Path) -> BinaryIO:
 
 def copy(source: str | Path, target: str | Path) -> None:
     """Replaces the content of a file by that of another one."""
-    with replaced(target) as beside:
-        shutil.copyfile(source, beside)
+    with replaced(target) as unfinished:
+        shutil.copyfile(source, unfinished)
 
 
 @contextlib.contextmanager

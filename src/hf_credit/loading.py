@@ -109,7 +109,11 @@ def load_tokenizer(
 
 
 def load_processing_class(name: str | Path, trust_remote_code: bool = False, revision: str | None = None) -> Any:
-    """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`."""
+    """Loads the processor of a model that sees, or the tokenizer of any other; as `load_tokenizer`.
+
+    Raises:
+        ValueError: a processor lacks a package, too.
+    """
     from transformers import AutoConfig, AutoProcessor
 
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code}
@@ -119,7 +123,12 @@ def load_processing_class(name: str | Path, trust_remote_code: bool = False, rev
         return load_tokenizer(name, trust_remote_code, revision)
     if not trust_remote_code:
         require_bounded(name, revision)
-    return AutoProcessor.from_pretrained(name, padding_side="left", revision=revision, **known)
+    try:
+        return AutoProcessor.from_pretrained(name, padding_side="left", revision=revision, **known)
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            f"the processor of {str(name)!r} must load, got {first_line(error)!r}; give it what it lacks."
+        ) from None
 
 
 def load_model(name: str | Path, **options: Any) -> Any:

@@ -35,7 +35,7 @@ def with_new_keys(
         if (value := values.get(old)) in (None, "", {}):
             continue
         if known.get(new) not in (None, "", {}, value):
-            raise ValueError(f"{new} must be given once, got {known[new]!r} beside {old} {value!r}; leave one out.")
+            raise ValueError(f"{new} must be given once, got {known[new]!r} and {old} {value!r}; leave one out.")
         if warn:
             warn_of_old_name(old, new)
         known[new] = value

@@ -213,8 +213,8 @@ class _Reader:
         calls = _made(read, self, self.text[start : min(end[0], limit)], closed)
         if closed and any(call.why for call in calls):
             with suppress(ValueError, RecursionError):
-                behind = start + _end_of_json(self.text[start:limit], end[0] - start)
-                found = re.compile(rf"[\s`]*({closing})").match(self.text, behind)
+                after = start + _end_of_json(self.text[start:limit], end[0] - start)
+                found = re.compile(rf"[\s`]*({closing})").match(self.text, after)
                 others = _made(read, self, self.text[start : found.start(1)], True) if found else calls
                 if found and not any(call.why for call in others):
                     return others, found.start(1), found.end()

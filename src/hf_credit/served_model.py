@@ -13,7 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any, Self
@@ -38,12 +38,12 @@ class ServedModel(Options, ABC):
     """Asks a model behind a server of chat completions (`/v1/chat/completions`), by the package `openai`.
 
     What a server does is an answer or none, counted by kind: there was none (`failed/unreachable`), the server refused
-    (`failed/refused`), it has another form (`failed/unreadable`), or the budget is spent (`failed/budget`). The key is
-    that of the SDK, in the environment variable OPENAI_API_KEY.
+    (`failed/refused`), it has another form (`failed/unreadable`), or the budget is spent (`failed/budget`).
 
     Args:
         model: the name of the model at the server.
         base_url: the address of the server up to `/v1`; that of the SDK, `OPENAI_BASE_URL`, if empty.
+        key: the environment variable that has the key, one that ends in `_API_KEY`.
         cache: a file of all answers, by content, for this and later runs on this machine; in memory if empty.
         budget: the most tokens of all answers in `cache`; no call starts after that. Unbounded if `None`.
         concurrency: the most calls at a time, in each process.
@@ -55,6 +55,7 @@ class ServedModel(Options, ABC):
 
     model: str
     base_url: str = ""
+    key: str = "OPENAI_API_KEY"
     cache: str = ""
     budget: Count | None = None
     concurrency: Count = 16
@@ -71,10 +72,16 @@ class ServedModel(Options, ABC):
         """Returns itself, after it opened the cache and asked one question, once.
 
         Raises:
-            ValueError: the file is none of answers, or the server cannot be reached or refuses.
+            ValueError: `key` is no variable of a key, the file is none of answers, or the server cannot be reached or
+                refuses.
         """
         if "_works" in vars(self):
             return self
+        if not self.key.endswith("_API_KEY"):  # no server gets another secret, nor is a key itself an option
+            raise ValueError(
+                f"key of {self.owner} must name an environment variable that ends in _API_KEY, got "
+                f"{self.key[:3]}...; export the key and name its variable."
+            )
         _, failure, tokens, why = self._ask(*self.trial)
         if failure in ("unreachable", "refused"):
             raise ValueError(
@@ -115,14 +122,19 @@ class ServedModel(Options, ABC):
             silent, spent = silent + 1 if failure == "unreachable" else 0, spent + tokens
             return found, failure, tokens
 
-        pool = ThreadPoolExecutor(self.concurrency)
+        waiting, running = [*open_ones.items()][::-1], dict[Future[Any], str]()
         try:
-            for name, (found, failure, tokens) in zip(open_ones, pool.map(answer, open_ones.values()), strict=True):
-                known[name] = found
-                self._keep(name, found, tokens)
-                costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": int(bool(failure))})
+            with ThreadPoolExecutor(self.concurrency) as pool:
+                while waiting or running:
+                    while waiting and len(running) < self.concurrency:  # the end of the process waits for no other
+                        name, question = waiting.pop()
+                        running[pool.submit(answer, question)] = name
+                    for one in wait(running, return_when=FIRST_COMPLETED).done:
+                        name, (found, failure, tokens) = running.pop(one), one.result()
+                        known[name] = found
+                        self._keep(name, found, tokens)
+                        costs.update({"calls": 1, "tokens": tokens, f"failed/{failure}": int(bool(failure))})
         finally:
-            pool.shutdown(cancel_futures=True)
             costs.pop("failed/", None)
         if costs["failed/budget"] and "_told" not in vars(self):
             vars(self)["_told"] = True
@@ -158,7 +170,7 @@ class ServedModel(Options, ABC):
         sdk = needed(f"{self.owner} behind a server needs", "openai", "judge")
         read_within = partial(_read_within, self.timeout)
         client = sdk.OpenAI(
-            api_key=os.environ.get("OPENAI_API_KEY") or "none",
+            api_key=os.environ.get(self.key) or "none",
             base_url=self.base_url or None,
             timeout=self.timeout,
             max_retries=self.retries,

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,8 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe, _write_over_seeds, demo, run_demo
-from hf_credit.evaluation.report import Report
-from hf_credit.evaluation.results import EpisodeRecord, EvalResults
+from hf_credit.cli.demo import BASE, ENDS, LATE, OUTCOME, VPR, DemoRecipe, demo, run_demo
+from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import read_run
 from hf_credit.recipes import RECIPES
 from hf_credit.tasks.spec import TaskSpec
@@ -22,44 +23,62 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY = DemoRecipe(
     blanks=2,
     base={"hidden_size": 32, "layers": 1, "episodes": 400, "quality": 1.0, "epochs": 2, "learning_rate": 8e-3},
-    updates=2,
+    tokens=150,
     trajectories=32,
     gradient_steps=2,
     held_out=24,
 )
+TRAINED = ("outcome", "late", "vpr")
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo")
 
 
 @pytest.fixture(scope="module")
-def report(output: Path, copied_trainings: None) -> Any:
-    (one,) = run_demo(TINY, output)
-    return one
+def reports(folder: Path, copied_trainings: None) -> Mapping[int, Any]:
+    return run_demo([TINY, replace(TINY, blanks=3)], folder)
 
 
-def test_trainings_differ_only_in_reward_and_learning_rate(report: Any, output: Path) -> None:
-    vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
-    assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
-    assert vpr.pop("output_dir") != outcome.pop("output_dir")
-    rates = (vpr.pop("learning_rate"), outcome.pop("learning_rate"))
-    assert rates == (TINY.learning_rate, TINY.outcome_learning_rate)
-    assert vpr == outcome
+@pytest.fixture(scope="module")
+def report(reports: Mapping[int, Any]) -> Any:
+    return reports[2]
 
 
-def test_both_trainings_begin_with_the_same_episodes(report: Any, output: Path) -> None:
-    logs = [read_run(output / name).log for name in ("vpr", "outcome")]
+@pytest.fixture(scope="module")
+def output(folder: Path) -> Path:
+    return folder / "2_decisions"
+
+
+def test_trainings_differ_only_in_credit_and_where_episodes_begin(report: Any, output: Path) -> None:
+    outcome, late, vpr = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in TRAINED)
+    for one in (outcome, late, vpr):
+        del one["output_dir"]
+    assert vpr == {**outcome, "method": "verifiable_process"}
+    groups = {"instances_per_update": 2, "per_device_train_batch_size": 2, "method_options": {"group_size": 8}}
+    assert outcome["instances_per_update"] == outcome["per_device_train_batch_size"] == 2 * 8
+    assert late == {**outcome, "method": "grpo", "starts": "oracle", **groups}
+
+
+def test_trainings_begin_with_the_same_episodes(report: Any, output: Path) -> None:
+    logs = [read_run(output / name).log for name in TRAINED]
     assert all("entropy" in entry for log in logs for entry in log if "loss" in entry)  # of steps without a signal too
-    first = [log[0] for log in logs]
+    outcome, _, vpr = (log[0] for log in logs)
     for name in ("reward", "completion", "oracle/valid", "tokens/generated", "turns/mean"):
-        assert first[0][name] == first[1][name]
-    assert [run.last("budget/scoring_events") for run in report.runs] == [64, 64]
+        assert outcome[name] == vpr[name]
+
+
+def test_trainings_end_with_the_generation_that_reaches_the_tokens(report: Any, output: Path) -> None:
+    for name in TRAINED:
+        steps = [entry for entry in read_run(output / name).log if "loss" in entry]
+        assert len(steps) % 2 == 0
+        *before, last = (entry["budget/completion_tokens"] for entry in steps[::2])  # of a generation's first step
+        assert last >= 2 * 150 > max(before, default=0)
 
 
 def test_all_policies_meet_the_same_held_out_tasks(report: Any, output: Path) -> None:
-    kept = {name: EvalResults.load(output / name / "evaluation.json") for name in ("base", "vpr", "outcome")}
+    kept = {name: EvalResults.load(output / name / "evaluation.json") for name in ("base", *TRAINED)}
     seeds = [one.seed for one in kept["base"].records]
     assert seeds == list(range(2**31, 2**31 + 24))
     assert all([one.seed for one in results.records] == seeds for results in kept.values())
@@ -69,21 +88,28 @@ def test_all_policies_meet_the_same_held_out_tasks(report: Any, output: Path) ->
 
 def test_differences_are_reported_with_their_verdicts(report: Any, output: Path) -> None:
     pairs = {(one.of, one.minus, one.metric) for one in report.comparisons}
-    assert pairs == {(VPR, other, metric) for other in (OUTCOME, BASE) for metric in ("success", "completion")} | {
-        (OUTCOME, BASE, metric) for metric in ("success", "completion")
-    }
+    compared = ((VPR, OUTCOME), (LATE, OUTCOME), (OUTCOME, BASE))
+    assert pairs == {(*pair, metric) for pair in compared for metric in ("success", "completion")}
     page = (output / "report.md").read_text()
     for comparison in report.comparisons:
         assert comparison.conclusion in page
         assert ("excludes 0" in comparison.conclusion) == comparison.excludes_zero
     assert (output / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / "results.json").read_text())
-    assert numbers["budgets"][VPR]["episodes"] == numbers["budgets"][OUTCOME]["episodes"] == 64
     assert numbers["runs"][VPR]["versions"]["trl"].startswith("1.")
 
 
+def test_the_first_page_has_both_ends(reports: Mapping[int, Any], folder: Path) -> None:
+    page = (folder / "report.md").read_text()
+    assert f"| decisions | held-out tasks | {BASE} | {OUTCOME} | {LATE} | {VPR} |" in page
+    for blanks, report in reports.items():
+        assert f"| {blanks} | success rate |" in page
+        (of_success, *_) = report.comparisons
+        assert f"- {blanks} decisions: {of_success.conclusion}" in page
+
+
 def test_verdicts_and_outcomes_share_no_axis(report: Any, output: Path) -> None:
-    vpr, outcome = ({name for entry in run.log for name in entry} for run in report.runs)
+    outcome, _, vpr = ({name for entry in run.log for name in entry} for run in report.runs)
     assert "process_reward/mean" in vpr
     assert "process_reward/mean" not in outcome
 
@@ -95,61 +121,30 @@ def test_training_changed_the_policy(report: Any, output: Path) -> None:
 
 def test_a_recipe_out_of_range_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="quality must be in"):
-        run_demo(DemoRecipe(base={"quality": 2}), tmp_path)
+        run_demo([DemoRecipe(base={"quality": 2})], tmp_path)
 
 
-def test_the_report_of_one_seed_explains_its_intervals(report: Any, output: Path) -> None:
-    sentence = "The intervals cover only the draw of the 24 held-out tasks. Each method was trained once"
+def test_the_report_explains_its_intervals(report: Any, output: Path) -> None:
+    sentence = "The intervals cover only the draw of the 24 held-out tasks. Each arm was trained once"
     assert any(note.startswith(sentence) for note in report.notes)
     assert sentence in (output / "report.md").read_text()
 
 
-def test_an_update_is_cut_into_gradient_steps(report: Any, output: Path) -> None:
-    assert [run.updates for run in report.runs] == [4, 4]
-    settings = yaml.safe_load((output / "vpr.yaml").read_text())
-    assert (settings["per_device_train_batch_size"], settings["steps_per_generation"]) == (16, 2)
-
-
 def test_the_recipe_of_the_documents_trains_as_the_demo_does() -> None:
     recipe = yaml.safe_load(RECIPES["sudoku_micro"].read_text())
-    demos = DemoRecipe().training("verifiable_process", Path("runs/sudoku_micro_base"), Path("runs/sudoku_micro"))
-    assert demos == {**recipe, **{name: demos[name] for name in ("seed", "logging_steps", "disable_tqdm")}}
-
-
-def evaluated(right: int, completed: float) -> EvalResults:
-    """Results on four tasks, of which `right` are solved and the others have this completion."""
-    records = [
-        EpisodeRecord(
-            seed=task,
-            outcome=float(task < right),
-            ending="finished",
-            metrics={"success": float(task < right), "completion": 1.0 if task < right else completed},
-        )
-        for task in range(4)
-    ]
-    return EvalResults(records=tuple(records))
-
-
-def test_several_seeds_are_compared_run_by_run(tmp_path: Path) -> None:
-    # Success of VPR minus that of outcome reward: 0.5, 0.25, 0.75; on a scale of 0 to 1 mean 0.75, standard deviation
-    # 0.125, so e = 36, and t(0.975; 2) = 4.3027: Wilson gives 0.3988 to 0.9315.
-    reports = [
-        Report(title="Both", results={BASE: evaluated(0, 0.5), OUTCOME: evaluated(b, 0.5), VPR: evaluated(a, 0.5)})
-        for a, b in ((3, 1), (2, 1), (4, 1))
-    ]
-    page = _write_over_seeds(reports, tmp_path).read_text()
-    assert "# Both: 3 seeds" in page
-    assert "| outcome reward | 25.0% [11.0, 67.1], n = 3 |" in page
-    assert "| VPR | 75.0% [18.9, 97.5], n = 3 |" in page
-    assert (
-        "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-20.2, +86.3] includes 0, so "
-        "the difference is not significant over these seeds." in page
-    )
-    assert "outcome reward minus base, success rate: +25.0 points; the 95% interval [-45.2, +67.1] includes 0" in page
+    demos = DemoRecipe().training(VPR, Path("runs/sudoku_micro_base"), Path("runs/sudoku_micro"))
+    others = (
+        "seed",
+        "logging_steps",
+        "disable_tqdm",
+        "max_steps",
+        "max_sampled_tokens",
+    )  # it ends after 20 generations
+    assert demos == {**recipe, **{name: demos[name] for name in others}}
 
 
 def test_defaults_of_the_command_are_those_of_the_recipe() -> None:
     offered = {name: parameter.default for name, parameter in inspect.signature(demo).parameters.items()}
     recipe = DemoRecipe()
-    assert (offered["updates"], offered["episodes"], offered["seed"]) == (recipe.updates, recipe.held_out, recipe.seed)
-    assert offered["seeds"] == 1
+    assert (offered["tokens"], offered["episodes"], offered["seed"]) == (recipe.tokens, recipe.held_out, recipe.seed)
+    assert ENDS == (4, 12)

@@ -54,12 +54,10 @@ def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callab
     assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
 
 
-def test_the_options_of_a_method_are_listed_as_on_the_page_of_options(command: Callable[..., Any]) -> None:
+def test_the_options_of_a_method_are_listed(command: Callable[..., Any]) -> None:
     code, out, _ = command("methods", "ppo")
     assert code == 0
     assert "lam  (number in [0, 1]; default: 1.0)\n      lambda of GAE.\n" in out
-    page = Path(__file__).parents[2] / "docs" / "options.md"
-    assert command("methods", "--markdown")[1] == page.read_text(encoding="utf-8")
 
 
 def test_the_options_of_a_method_with_a_trainer_of_its_own_are_those_of_training(command: Callable[..., Any]) -> None:

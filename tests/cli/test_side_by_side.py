@@ -24,7 +24,7 @@ def training(recipe: Callable[..., Path], tmp_path: Path) -> Callable[..., Train
         values = {**yaml.safe_load(recipe().read_text()), "output_dir": str(tmp_path / name), **changed}
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(values))
-        return Training(name=name, recipe=path, folder=tmp_path / name, updates=values["max_steps"])
+        return Training(name=name, recipe=path, folder=tmp_path / name, tokens=10**6)
 
     return make
 
@@ -51,7 +51,7 @@ from hf_credit.cli.side_by_side import Training, train_side_by_side
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by shells in the background
 recipes = [Path(path) for path in sys.argv[1:]]
-trainings = [Training(name=path.stem, recipe=path, folder=path.with_suffix(""), updates=9) for path in recipes]
+trainings = [Training(name=path.stem, recipe=path, folder=path.with_suffix(""), tokens=9) for path in recipes]
 with Progress() as progress:
     train_side_by_side(trainings, progress)
 """

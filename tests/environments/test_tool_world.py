@@ -13,6 +13,7 @@ from PIL import Image as pil
 from transformers import PreTrainedTokenizerBase
 from trl.data_utils import prepare_multimodal_messages
 
+from hf_credit import replies
 from hf_credit.content import MOST_PIXELS, Image, Text, parts_of
 from hf_credit.environments import check_env, make, tool_world
 from hf_credit.environments.actions import marked, write_call
@@ -147,6 +148,26 @@ def test_a_call_in_a_thought_is_not_made():
 def test_a_call_in_xml_has_the_types_of_its_tool():
     said = "<tool_call>\n<function=put>\n<parameter=what>\n7\n</parameter>\n</function>\n</tool_call>"
     assert played(shop(), said).observation == "In the basket: 7."
+
+
+def test_a_turn_reads_its_reply_once_and_a_state_from_a_file_its_action_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    read = replies._Reader.__init__
+
+    def counted(self: Any, text: str, tools: Any) -> None:
+        texts.append(text)
+        read(self, text, tools)
+
+    monkeypatch.setattr(replies._Reader, "__init__", counted)
+    interaction, said = EnvironmentInteraction(shop()), call("put", what="tea")
+    state = interaction.start({"prompt": "Buy it.", "goal": "tea"}, 0)
+    for turn in (1, 2):
+        state = interaction.advance(state, [said])
+        assert texts == [said] * turn
+    texts.clear()
+    interaction.environment.close()
+    interaction.advance(interaction.state_from_json(interaction.state_to_json(state)), [said])
+    assert texts == [said, *[write_call("put", {"what": "tea"})] * 2]
 
 
 def test_a_state_without_a_live_object_is_restored():
@@ -326,6 +347,26 @@ class WithoutDocstring(WithoutTools):
 def test_objects_without_tools_or_reward_are_refused(factory, message):
     with pytest.raises(ValueError, match=message):
         make("tools", factory=factory)
+
+
+class Question:
+    def reset(self, **row: Any) -> None: ...
+
+
+def same(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float]:
+    return [float(one[-1]["content"] == own) for one, own in zip(completions, answer, strict=True)]
+
+
+@pytest.mark.parametrize(("reply", "outcome"), [("5", 1.0), ("<think>4</think> 5", 1.0), ("4", 0.0)])
+def test_a_row_without_tools_is_answered_at_once(reply: str, outcome: float) -> None:
+    world = make("tools", factory=Question, columns=("prompt", "answer"), reward_funcs=same)
+    interaction = EnvironmentInteraction(world, instructions=False)
+    first = interaction.start({"prompt": "2 + 3?", "answer": "5"}, 0)
+    (asked,) = interaction.pending(first)
+    assert (asked.messages, asked.tools) == ([{"role": "user", "content": "2 + 3?"}], ())
+    last = interaction.advance(first, [reply])
+    assert (last.world.status, interaction.outcome(last)) == ("finished", outcome)
+    assert world.read_action(world.write_action("5")) == "5"
 
 
 TEMPLATE = (

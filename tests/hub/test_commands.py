@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from hf_credit.cli import main
-from hf_credit.hub import fetch, load_checkpoint, load_episodes, load_metric, load_tasks
+from hf_credit.hub import load_checkpoint, load_episodes, load_metric, load_tasks
 from hf_credit.tasks import Sampling, TaskSpec
 from local_hub.running import Served
 
@@ -45,7 +44,7 @@ def test_everything_is_published_by_command_and_loaded_again(
     options = ["--option", "size=4", "--option", "blanks=4", "--train", "3", "--held-out", "2"]
     assert "Would publish" in told("publish", "tasks", "sudoku", "me/sudoku-tasks", *options, "--dry-run")
     assert "(public)" in told("publish", "tasks", "sudoku", "me/sudoku-tasks", *options)
-    told("publish", "episodes", str(tmp_path / "episodes"), "me/episodes", "--traces")
+    told("publish", "episodes", str(tmp_path / "episodes"), "me/episodes")
     told("publish", "checkpoint", str(policy), "me/policy")
     told("publish", "metric", "pass_at_k", "me/pass_at_k", "--tag", "v1")
     metric = load_metric("me/pass_at_k", revision="v1", cache_dir=str(tmp_path / "metrics"))
@@ -60,13 +59,3 @@ def test_everything_is_published_by_command_and_loaded_again(
     card = (load_checkpoint("me/policy").folder / "README.md").read_text()
     assert "| success rate |" in card
     assert "model-index" in card
-    (trace,) = sorted(fetched_traces(hub))[:1]
-    lines = [json.loads(line) for line in trace.read_text().splitlines()]
-    assert lines[0]["type"] == "session"
-    assert {line["type"] for line in lines[1:]} == {"message"}
-    assert {line["message"]["role"] for line in lines[1:]} <= {"user", "assistant", "system", "tool"}
-
-
-def fetched_traces(hub: Served) -> list[Path]:
-    found = fetch("me/episodes", repo_type="dataset", endpoint=hub.url, allow=["traces/*"])
-    return list(found.files.values())

@@ -126,7 +126,7 @@ def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat)
     where = {"endpoint": hub.url, "token": hub.token()}
     spec = TaskSpec(task="sudoku", task_options={"size": 4, "blanks": 4})
     publish_tasks(spec, "me/sudoku-tasks", train=3, held_out=2, **where)
-    publish_episodes(played(spec.build(), spelled), "me/sudoku-episodes", chat=spelled, traces=True, **where)
+    publish_episodes(played(spec.build(), spelled), "me/sudoku-episodes", chat=spelled, **where)
     tasks = load_tasks("me/sudoku-tasks", **where)
     assert tasks.spec == spec.complete()
     assert tasks.train is not None

@@ -184,19 +184,3 @@ def test_an_upload_whose_client_another_of_its_threads_closed_is_tried_again(hub
 
     assert retries.retried(upload, "uploading") == 401
     assert attempts == 2
-
-
-def test_a_repository_that_moved_is_loaded_and_never_another_in_its_name(hub: Served, where: dict[str, Any]) -> None:
-    token = hub.token("owner", "admin")
-    mine = {"repo_type": "model", "endpoint": hub.url, "token": token}
-    first = publish(FILES, "me/early", **mine)
-    api = HfApi(endpoint=hub.url, token=token)
-    api.move_repo("me/early", "me/late")
-    assert fetch("me/early", **where).commit == first.commit
-    second = publish({**FILES, "new.txt": b"new"}, "me/early", **mine)  # arrives where the repository is now
-    assert fetch("me/late", **where).commit == second.commit
-    publish({"README.md": b"# Somebody else's\n"}, "me/none-yet", **mine)
-    api.move_repo("me/none-yet", "me/early")
-    with pytest.raises(HubError, match="there is no such revision"):
-        fetch("me/early", revision=first.commit, **where)
-    assert fetch("me/late", revision=first.commit, **where).files["a/b.txt"].read_bytes() == FILES["a/b.txt"]

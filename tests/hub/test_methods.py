@@ -322,7 +322,7 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         run = cut(name)
         spec = TaskSpec.of(evaluated(run.trainer.interaction))
         publish_tasks(spec, f"me/{name}-tasks", train=2, held_out=1, **where)
-        publish_episodes(run.episodes, f"me/{name}-episodes", traces=True, **where)
+        publish_episodes(run.episodes, f"me/{name}-episodes", **where)
         publish_metric(METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
         if spec.has_prompts():
             publish_environment(evaluated(run.trainer.interaction).spec(), f"me/{name}-environment", **where)

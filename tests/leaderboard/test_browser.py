@@ -133,29 +133,8 @@ def test_credit_is_what_the_bench_measured(opened: Any) -> None:
     shows(page, "#credit-table", "25.0%")
 
 
-def test_a_submission_is_checked_and_told_why_it_is_refused(opened: Any, listed: Listed, tmp_path: Path) -> None:
-    page = opened("tab=Submit")
-    shows(page, "#how", f"--benchmark {BENCHMARK}")
-    name = listed.ids["steady"]
-    entry, replies = listed.folder / f"entries/{name}.json", listed.folder / f"episodes/{name}.parquet"
-    send = page.get_by_role("button", name="Check")
-
-    def choose(entry_file: Path) -> None:
-        for field, path in (("#entry-file", entry_file), ("#replies-file", replies)):
-            clear = page.locator(f"{field} button[aria-label='Clear']")
-            if clear.count():
-                clear.first.click()
-            page.locator(f"{field} input[type=file]").set_input_files(str(path))
-            page.locator(field).get_by_text(path.stem[:6]).first.wait_for()
-        send.click()
-
-    broken = tmp_path / "entry.json"
-    broken.write_bytes(entry.read_bytes().replace(b'"board": "sudoku"', b'"board": "chess"'))
-    choose(broken)
-    page.locator("#sent [role=alert]").wait_for()
-    assert "chess" in page.locator("#sent").inner_text()
-    choose(entry)
-    page.get_by_text("The files are right").wait_for()
+def test_submit_shows_the_command_of_the_season(opened: Any) -> None:
+    shows(opened("tab=Submit"), "#how", f"--benchmark {BENCHMARK}")
 
 
 def test_a_phone_shows_everything_within_its_width(opened: Any) -> None:

@@ -28,7 +28,6 @@ from hf_credit_leaderboard.entries import (
     paths_of,
     replies_schema,
 )
-from hf_credit_leaderboard.form import Form
 from hf_credit_leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit_leaderboard.opening import close_season
 from hf_credit_leaderboard.records import VERIFIED
@@ -141,7 +140,6 @@ def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: Worl
     assert row.record.public["claimed"] == row.record.public["found"] == submission.score
     assert len(row.record.secret[0]) == 24
     assert world.discussion(number).status == "merged"
-    assert (Path(folder) / "rankings.parquet").is_file()
     assert (again.number, again.listed) == (second, False)
     assert "listed twice" in again.reason
     assert list(world.verifier().rulings()) == []
@@ -379,21 +377,6 @@ def test_a_job_has_the_secret_in_a_variable(
     with contextlib.suppress(SystemExit):
         main(verify)
     assert f"pull request {number}, entry {submission.id}: rejected" in capsys.readouterr().out
-
-
-def test_a_visitor_who_signed_in_sends_in_their_own_name(world: World, hub: Served, tmp_path: Path) -> None:
-    submission = packed(*world.entry("good", name="by form"))
-    paths = [tmp_path / name.replace("/", "-") for name in submission.files]
-    for path, content in zip(paths, submission.files.values(), strict=True):
-        path.write_bytes(bytes(content))  # type: ignore[arg-type]
-    visitors = Hub(endpoint=hub.url)
-    own = hub.token(name="visitor", rights="write")
-    told = Form(None, visitors=visitors).send(paths[0], paths[1], world.board.season, own)
-    found = world.discussion(int(told.partition("/discussions/")[2].split()[0]))
-    assert (found.author, found.title) == ("visitor", f"Enter {submission.id[:8]}")
-    assert "in your name" in told
-    assert "Sign in to send them" in Form(None, visitors=visitors).send(paths[0], paths[1], world.board.season)
-    world.verifier().api.change_discussion_status(RESULTS, found.num, "closed", repo_type="dataset")
 
 
 def test_a_verifier_that_was_killed_before_its_record_takes_it_up_once(world: World) -> None:

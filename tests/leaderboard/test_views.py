@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pyarrow import parquet
 from scipy import stats
 
 from hf_credit.http_guard import httpx
 from hf_credit_leaderboard import views
-from hf_credit_leaderboard.form import Form, check_files
-from hf_credit_leaderboard.results import Results, compare_rows, rankings_file, read_results
+from hf_credit_leaderboard.results import Results, compare_rows, rankings_table, read_results
 from hf_credit_leaderboard.sources import Source
 
 from .conftest import CELLS, FORMULA, HOSTILE, Listed
@@ -116,35 +113,11 @@ def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, l
     assert [one.partition(":")[0] for one in found.problems] == ["bad", "moved"]
 
 
-def test_rankings_are_derived_as_parquet(results: Results, listed: Listed) -> None:
-    rows = parquet.read_table(io.BytesIO(rankings_file(results))).to_pylist()
+def test_rankings_are_derived(results: Results, listed: Listed) -> None:
+    rows = rankings_table(results)
     steady = next(row for row in rows if row["name"] == "steady")
     assert steady["mean"] == pytest.approx(float(listed.outcomes["steady"].mean()))
     assert len(rows) == len(results.rows)
-
-
-def test_a_form_checks_and_sends_so_many_an_hour(listed: Listed) -> None:
-    name = listed.ids["claimed"]
-    entry, replies = listed.folder / f"entries/{name}.json", listed.folder / f"episodes/{name}.parquet"
-    assert check_files(entry, replies, listed.season)[1] == name
-    assert "The files are right" in Form(None).send(entry, replies, listed.season)
-
-    sent: list[Any] = []
-
-    class Sends:
-        def publish(self, files: Any, repo: str, repo_type: str, **options: Any) -> Any:
-            sent.append((repo, options))
-            return type("Published", (), {"pull_request": "1"})
-
-    now = [0.0]
-    form = Form(Sends(), most=1, clock=lambda: now[0])  # type: ignore[arg-type]
-    assert "identity unproved" in form.send(entry, replies, listed.season)
-    with pytest.raises(ValueError, match="at most 1 pull requests an hour"):
-        form.send(entry, replies, listed.season)
-    now[0] = 3601
-    form.send(entry, replies, listed.season)
-    assert [options["pr"] for _, options in sent] == [True, True]
-    assert "identity unproved" in sent[0][1]["message"]
 
 
 def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> None:
@@ -197,7 +170,6 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
     folder = root / "hub_assets" / "leaderboard"
     front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
-    assert (front["hf_oauth"], front["hf_oauth_scopes"]) == (True, ["write-discussions"])
     assert runpy.run_path(str(folder / "app.py"))["from_environment"] is leaderboard_page.from_environment
     monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
     with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
@@ -206,19 +178,15 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
 
 # Gradio leaves sockets and loops of its server to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
-def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
+def test_the_page_takes_no_files(
     leaderboard_page: Any, listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.setitem(leaderboard_page.LAUNCH_OPTIONS, "max_file_size", 1000)
-    assert leaderboard_page.MOST_REPLIES_BYTES == 64 * 2**20
     app = leaderboard_page.build(listed.source())
     try:
         url = leaderboard_page.launch(app, block=False)
-        for size, status in ((1000, 200), (1001, 413)):
-            answer = httpx.post(f"{url}gradio_api/upload", files={"files": ("a", b"x" * size)})
-            assert answer.status_code == status
+        answer = httpx.post(f"{url}gradio_api/upload", files={"files": ("a", b"xx")})
+        assert answer.status_code == 413
     finally:
         app.close(verbose=False)
         gc.collect()
-    assert app.delete_cache == (3600, 3600)

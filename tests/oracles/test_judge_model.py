@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -323,3 +326,46 @@ def test_the_librarys_own_endpoint_answers_a_judge(monkeypatch: pytest.MonkeyPat
     assert costs == {"calls": 1, "tokens": 10}
     endpoint.close((key, reward_key))
     endpoint.shut()
+
+
+ENDING = """
+import sys, threading, time
+from collections import Counter
+from concurrent.futures import thread
+
+from hf_credit.oracles import Move
+from hf_credit.oracles.judge_model import JudgeModel
+
+def tell():
+    while not thread._shutdown:
+        time.sleep(0.01)
+    print("no call begins", flush=True)
+
+moves = [Move(messages=[], reply=reply, state=None, action=reply) for reply in "abcdefgh"]
+judge = JudgeModel(model="m", base_url=sys.argv[1], retries=0, concurrency=2)
+threading.Thread(target=judge.judge, args=(moves, Counter()), daemon=True).start()
+threading.Thread(target=tell, daemon=True).start()
+input()
+"""
+
+
+def test_a_process_that_ends_makes_none_of_the_calls_that_wait(serve: Serve) -> None:
+    over, both = threading.Event(), threading.Semaphore(0)
+
+    def answer(_: Any) -> dict[str, Any]:
+        both.release()
+        over.wait(60)
+        return completion("yes")
+
+    server = serve(answer)
+    own = [sys.executable, "-c", ENDING, server.url]
+    with subprocess.Popen(own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert both.acquire(timeout=60)
+        assert both.acquire(timeout=60)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "no call begins\n"
+        over.set()
+    assert len(server.asked) == 2

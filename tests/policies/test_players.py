@@ -13,6 +13,7 @@ from simulated_walks import Walks
 
 from hf_credit import make, methods
 from hf_credit.agents.endpoint import Endpoint
+from hf_credit.oracles.judge_model import JudgeModel
 from hf_credit.policies.players import ScriptPlayer, ServedPlayer
 from hf_credit.policies.saved import load_role_models
 from hf_credit.rollouts import Engine, EnvironmentInteraction, Generation, LocalContext, Request
@@ -123,6 +124,19 @@ def test_a_server_is_asked_once_before_a_run_and_refused_in_one_sentence(server:
         ValueError, match=r"^a player must answer, got .*refused.* from http://127.*; start the server"
     ):
         load_role_models({"continuations": given}, interaction, None, 5)
+
+
+def test_a_judge_and_a_player_have_each_their_own_key(server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAYER_API_KEY", "sk-of-the-player")
+    options: dict[str, Any] = {"model": "m", "base_url": server.url, "retries": 0}
+    JudgeModel(**options).check()
+    ServedPlayer(**options, key="PLAYER_API_KEY").check()
+    assert server.keys == ["Bearer sk-the-users-own-key", "Bearer sk-of-the-player"]
+    with pytest.raises(
+        ValueError, match=r"^key of a player must name an environment variable .*, got sk-\.\.\.; export"
+    ):
+        ServedPlayer(**options, key="sk-of-the-player").check()
+    assert len(server.keys) == 2
 
 
 def loaded(name: str, **options: Any) -> Any:

@@ -26,6 +26,11 @@ GROWS = 32
 """MiB that a process may take more at the end than from the hundredth update on, since memory comes in parts."""
 
 
+def lines_of(path: Path) -> int:
+    """How many a log has, counted without reading them: the server of replies is in this process."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seam", ["synchronous", "asynchronous"])
 def test_a_long_run_takes_no_more_and_its_record_is_complete(seam: str, tmp_path: Path) -> None:
@@ -42,9 +47,9 @@ def test_a_long_run_takes_no_more_and_its_record_is_complete(seam: str, tmp_path
             subprocess.Popen(list(map(str, command)), stdout=file, stderr=file, env=environment) as process,
         ):
             if life < KILLS:
-                begun = len(read_log(output / "metrics.jsonl"))
+                begun = lines_of(output / "metrics.jsonl")
                 wanted = QUIET * STEPS if not life else begun + draws.uniform(0, 0.05) * STEPS
-                while process.poll() is None and len(read_log(output / "metrics.jsonl")) < wanted:
+                while process.poll() is None and lines_of(output / "metrics.jsonl") < wanted:
                     time.sleep(draws.uniform(0.01, 0.2))
                 process.kill()
             ended = process.wait()
@@ -55,7 +60,9 @@ def test_a_long_run_takes_no_more_and_its_record_is_complete(seam: str, tmp_path
     # The log has every update once, in order, and the ledger what all of them sampled.
     logged = [entry for entry in read_log(output / "metrics.jsonl") if "loss" in entry]
     assert [entry["step"] for entry in logged] == list(range(1, STEPS + 1))
-    assert logged[-1]["budget/scoring_events"] == 4 * STEPS
+    # Collections that were too old on a loaded machine were played again.
+    again = sum(entry.get("collections/dropped_total", 0.0) for entry in logged)
+    assert logged[-1]["budget/scoring_events"] == 4 * (STEPS + again)
     assert all(entry["endings/error"] == 0.0 for entry in logged)
     recorded = Counter(episode.update for episode in read_episodes(output))
     assert set(recorded.values()) == {2}

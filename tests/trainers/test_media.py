@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,19 +19,21 @@ from small_runs import ON_A_PROCESSOR, SAMPLED
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
-from vision import FAMILIES, IN_SINGLE, model_of, picture, processor_of
+from vision import FAMILIES, IN_SINGLE, model_of, picture, processor_of, tokenizer_of
 
-from hf_credit import CreditConfig, CreditTrainer
+from hf_credit import CreditConfig, CreditTrainer, methods
 from hf_credit.content import Content, Image, content_of
 from hf_credit.environments import Transition
 from hf_credit.environments.sudoku import Sudoku, SudokuState
-from hf_credit.loading import load_policy
+from hf_credit.loading import load_policy, load_processing_class
 from hf_credit.policies.generation import reply_logprobs, sampler
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Request, Row
 from hf_credit.rollouts.batches import map_micro_batches, pad_rows
 from hf_credit.rollouts.conversations import Conversation
 from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.rollouts.media import images_of
+from hf_credit.trainers.arguments import prepare
+from hf_credit.trainers.recording import completion_columns
 from hf_credit.trainers.scores import log_probs, pack, separate, why_apart
 
 A, B, C = picture(24, 16), picture(64, 64, 1), picture(16, 40, 2)
@@ -200,6 +205,16 @@ def test_a_policy_with_adapters_learns_the_same_from_images_with_gradient_checkp
     assert logs[1] == pytest.approx(logs[0], rel=1e-3)
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_table_of_completions_has_the_images_that_each_decision_saw_first(tmp_path: Path, wanted: bool) -> None:
+    trainer, episodes = trained(tmp_path, "gemma3", log_completions=True, log_multimodal=wanted)
+    assert completion_columns([])["images"] == []
+    shown = [[Image.of(one) for one in row] for row in trainer._logs["images"]]
+    last = [images_of(one.context_ids)[-1:] for episode in episodes for one in episode.decisions]
+    assert shown == (last if wanted else [])
+    assert len(trainer._logs["prompt"]) == len(last)
+
+
 def look(at: str) -> list[dict[str, Any]]:
     """Looks.
 
@@ -281,6 +296,29 @@ def test_a_method_with_a_critic_refuses_images_before_it_trains(tmp_path: Path, 
     with pytest.raises(DryRunError, match=r"a message must be text or parts of text, got '\[image "):
         CreditTrainer(model, interaction, args, method="ppo", processing_class=processor)
     assert "a critic reads text alone here, so that a message with an image ends its episode" in caplog.text
+
+
+@pytest.mark.parametrize("seam", [{"use_vllm": True}, {}])
+def test_what_samples_by_vllm_refuses_images_before_it_trains(seam: dict[str, Any], caplog: Any) -> None:
+    interaction = EnvironmentInteraction(Pictured(), instructions=False, max_turns=2)
+    trainer = SimpleNamespace(method=methods.make("rloo"))
+    given: dict[str, Any] = {"chat_template_kwargs": None, "generation_batch_size": 2, "starts": None, **seam}
+    rows, args = interaction.tasks("train", 2), SimpleNamespace(**given)  # asynchronous ones have no use_vllm
+    with pytest.raises(DryRunError, match=r"a message must be text or parts of text, got '\[image "):
+        prepare(trainer, None, interaction, args, rows, rows, processor_of("gemma3"), None)
+    assert "vLLM reads text alone here, so that a message with an image ends its episode" in caplog.text
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="its processor loads")
+def test_a_processor_that_lacks_a_package_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    tokenizer_of("qwen3_vl").save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lfm2_vl", "vision_config": {}}))
+    kinds = {"image_processor_type": "Lfm2VlImageProcessor", "processor_class": "Lfm2VlProcessor"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(kinds))
+    with pytest.raises(
+        ValueError, match=r"^the processor of .* must load, got .* torchvision.*; give it what it lacks"
+    ):
+        load_processing_class(tmp_path)
 
 
 def test_an_adapter_of_a_model_that_sees_is_loaded_with_its_processor(tmp_path: Path) -> None:

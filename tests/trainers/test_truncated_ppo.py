@@ -282,7 +282,7 @@ def test_samplers_are_refused_for_roles_that_are_learned_from(tmp_path: Path) ->
     adapters = config(tmp_path, role_adapters=["agent", "judge"])
     judge = {"samplers": {"judge": said["samplers"]["agent"]}}
     cut = Truncated(judged_puzzles(), make_rule("random"))
-    with pytest.raises(ValueError, match="reply for every role, got samplers of judge beside them; leave one out"):
+    with pytest.raises(ValueError, match="reply for every role, got samplers of judge as well; leave one out"):
         TruncatedPPOTrainer("nowhere", cut, adapters, rows, peft_config=LoraConfig(), **judge)
 
 

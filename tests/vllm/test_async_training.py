@@ -19,12 +19,23 @@ STEPS = 3
 STALENESS = 2
 
 
-@pytest.fixture(scope="module")
-def training_server(serve: Any, untied_policy: Path) -> Iterator[Any]:
-    """A server with the endpoints for new weights and new adapters."""
+# How weights pass to a server, with what a server takes at its start for it: one with adapters reloads no weights.
+TRANSFERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "weights": ({}, ()),
+    "an adapter": (
+        {"weight_transfer": "trl", "lora_r": 4},
+        ("--enable-lora", "--max-loras", str(STALENESS + 2), "--max-lora-rank", "8"),
+    ),
+}
+
+
+@pytest.fixture(params=TRANSFERS)
+def served(request: pytest.FixtureRequest, serve: Any, untied_policy: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The address of a server for a transfer, and the settings of a training that uses it."""
+    settings, flags = TRANSFERS[request.param]
     variables = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-    flags = ["--enable-lora", "--max-loras", str(STALENESS + 2), "--max-lora-rank", "8"]
-    yield from serve(untied_policy, variables, flags)
+    for server in serve(untied_policy, variables, flags):
+        yield server.url, settings
 
 
 def updates_of(policy: Path, output: Path, url: str, env: dict[str, str], **settings: Any) -> list[dict[str, Any]]:
@@ -38,11 +49,11 @@ def updates_of(policy: Path, output: Path, url: str, env: dict[str, str], **sett
     return [entry for entry in log if "reward" in entry]
 
 
-@pytest.mark.parametrize("settings", [{}, {"weight_transfer": "trl", "lora_r": 4}], ids=["weights", "an adapter"])
 def test_a_server_plays_with_the_weights_that_are_trained(
-    training_server: Any, untied_policy: Path, vllm_env: dict[str, str], tmp_path: Path, settings: dict[str, Any]
+    served: tuple[str, dict[str, Any]], untied_policy: Path, vllm_env: dict[str, str], tmp_path: Path
 ) -> None:
-    updates = updates_of(untied_policy, tmp_path / "run", training_server.url, vllm_env, **settings)
+    url, settings = served
+    updates = updates_of(untied_policy, tmp_path / "run", url, vllm_env, **settings)
     assert [entry["step"] for entry in updates] == [1, 2, 3]
     assert updates[0]["server/logprob_difference"] < 1e-3
     assert updates[0]["ratio"] == pytest.approx(1, abs=1e-3)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from local_hub.running import Served
 
@@ -75,47 +74,3 @@ def test_files_and_folders_are_deleted(api: HfApi) -> None:
 def owner(hub: Served) -> HfApi:
     """A client with the right to move repositories."""
     return HfApi(endpoint=hub.url, token=hub.token("owner", "admin"))
-
-
-def test_an_old_name_redirects_to_the_repository_until_another_takes_it(owner: HfApi, tmp_path: Path) -> None:
-    weights = os.urandom(50_000)
-    owner.create_repo("org/before", repo_type="dataset")
-    files = [CommitOperationAdd("a b.txt", b"one"), CommitOperationAdd("data/x.parquet", weights)]
-    oid = owner.create_commit("org/before", files, commit_message="Fill", repo_type="dataset").oid
-    for source, target in (("org/before", "org/between"), ("org/between", "org/after")):
-        owner.move_repo(source, target, repo_type="dataset")
-
-    assert owner.dataset_info("org/before").id == "org/after"
-    listed = owner.list_repo_files("org/between", repo_type="dataset", revision=oid)
-    assert listed == [".gitattributes", "a b.txt", "data/x.parquet"]
-    there = owner.snapshot_download("org/before", repo_type="dataset", cache_dir=tmp_path)
-    assert (Path(there) / "data/x.parquet").read_bytes() == weights
-    assert (Path(there) / "a b.txt").read_bytes() == b"one"
-    # Written to by its old name too: a large file by LFS and a small one.
-    more = [CommitOperationAdd("y.parquet", os.urandom(50_000)), CommitOperationAdd("z.txt", b"z" * 1_000_000)]
-    made = owner.create_commit("org/before", more, commit_message="More", repo_type="dataset", parent_commit=oid)
-    assert owner.dataset_info("org/after").sha == made.oid
-
-    # A name that is taken is that repository's, and the way from the others stays.
-    owner.create_repo("org/before", repo_type="dataset")
-    assert owner.dataset_info("org/before").id == "org/before"
-    assert owner.dataset_info("org/between").id == "org/after"
-    owner.move_repo("org/after", "org/between", repo_type="dataset")
-    assert owner.dataset_info("org/between").id == "org/between"
-    assert owner.dataset_info("org/after").id == "org/between"
-
-
-def test_an_old_name_reveals_nothing_of_a_private_repository(owner: HfApi, hub: Served) -> None:
-    owner.create_repo("org/open")
-    owner.move_repo("org/open", "org/closed")
-    owner.update_repo_settings("org/closed", private=True)
-    stranger = HfApi(endpoint=hub.url, token=hub.token("stranger", "none"))
-    with pytest.raises(RepositoryNotFoundError):
-        stranger.model_info("org/open")
-    assert owner.model_info("org/open").id == "org/closed"
-    reader = HfApi(endpoint=hub.url, token=hub.token("reader", "read"))
-    with pytest.raises(HfHubHTTPError, match="right to write org/closed"):
-        reader.create_commit("org/open", [CommitOperationAdd("x", b"x")], commit_message="x")
-    owner.delete_repo("org/closed")
-    with pytest.raises(RepositoryNotFoundError):
-        owner.model_info("org/open")

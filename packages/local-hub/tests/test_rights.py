@@ -114,16 +114,14 @@ def test_a_caller_without_a_token_may_send_a_megabyte_at_most(hub: Served) -> No
         assert answer.status_code == status
 
 
-def test_to_delete_and_to_move_is_for_admins(hub: Served) -> None:
+def test_to_delete_is_for_admins(hub: Served) -> None:
     api = api_of(hub)
     api.create_repo("org/short-lived")
-    for action in (lambda: api.delete_repo("org/short-lived"), lambda: api.move_repo("org/short-lived", "org/moved")):
-        with pytest.raises(HfHubHTTPError, match="403"):
-            action()
+    with pytest.raises(HfHubHTTPError, match="403"):
+        api.delete_repo("org/short-lived")
     admin = api_of(hub, "root", "admin")
-    admin.move_repo("org/short-lived", "org/moved")
-    admin.delete_repo("org/moved")
-    assert not admin.repo_exists("org/moved")
+    admin.delete_repo("org/short-lived")
+    assert not admin.repo_exists("org/short-lived")
 
 
 def test_rights_by_repository_go_before_those_of_the_token(hub: Served) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
-import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,14 +13,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from local_hub.commands import main
-from local_hub.running import Served, open_hub, serving
+from local_hub.running import open_hub, serving
 from local_hub.upkeep import check, sweep
 
 REPO = "org/kept"
@@ -179,7 +174,6 @@ def test_hub_token_prints_a_token_with_its_rights_and_ends_it(
         (["token", "{folder}", "ada", "--repo", "x"], "--repo must be owner/name=right"),
         (["token", "{folder}/none", "ada"], "the folder of a Hub must have hub.sqlite"),
         (["check", "{folder}/none"], "the folder of a Hub must have hub.sqlite"),
-        (["run-space", "{folder}", "org/none"], "the Space must be in this Hub"),
     ],
 )
 def test_a_command_that_fails_prints_the_reason(
@@ -203,109 +197,6 @@ def _run(*arguments: str) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
-
-
-# Spaces
-
-
-def add_space(hub: Served, sdk: str, **files: str) -> str:
-    api = HfApi(endpoint=hub.url, token=hub.token())
-    api.create_repo(f"org/{sdk}", repo_type="space", space_sdk=sdk, space_secrets=[{"key": "KEY", "value": "its own"}])
-    operations = [CommitOperationAdd(name.replace("_", "."), text.encode()) for name, text in files.items()]
-    oid = api.create_commit(f"org/{sdk}", operations, commit_message="Add it", repo_type="space").oid
-    return f"org/{sdk}@{oid}"
-
-
-APP = """
-import os, pathlib, sys
-pathlib.Path(os.environ["OUT"]).write_text(os.environ["KEY"] + os.environ.get("HF_TOKEN", ", no token"))
-sys.exit(3)
-"""
-
-
-def test_a_space_runs_by_consent_with_its_secrets_and_without_the_users_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
-    out = tmp_path / "out.txt"
-    with serving(tmp_path / "hub") as hub:
-        name = add_space(hub, "gradio", app_py=APP.replace('os.environ["OUT"]', repr(str(out))))
-    command = ["run-space", str(tmp_path / "hub"), "org/gradio", "--consent"]
-    assert _run(*command, "org/gradio@main") == 1
-    assert f"got none for {name}" in capsys.readouterr().err
-    assert not out.exists()
-    assert _run(*command, name) == 3
-    assert out.read_text() == "its own, no token"
-
-
-HOME = """
-import json, os, pathlib, sys, tempfile
-from huggingface_hub import get_token
-home = os.path.expanduser("~")
-seen = [get_token(), home, os.getcwd(), tempfile.gettempdir(), sorted(os.environ), os.listdir(home)]
-pathlib.Path(OUT).write_text(json.dumps(seen))
-"""
-
-
-@pytest.mark.parametrize("secret", ["KEY", "HOME", "TMPDIR"])
-def test_a_space_has_no_home_folder_or_variable_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
-) -> None:
-    home, out = tmp_path / "home", tmp_path / "out.json"
-    token = home / ".cache" / "huggingface" / "token"
-    token.parent.mkdir(parents=True)
-    token.write_text("hf_of_the_user")
-    for name in ("HF_HOME", "HF_TOKEN_PATH", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": str(home), "TMPDIR": str(tmp_path), "WANDB_API_KEY": "of_the_user"}.items():
-        monkeypatch.setenv(name, value)
-    with serving(tmp_path / "hub") as hub:
-        name = add_space(hub, "gradio", app_py=HOME.replace("OUT", repr(str(out))))
-        api = HfApi(endpoint=hub.url, token=hub.token())
-        api.add_space_secret("org/gradio", secret, str(home))
-    assert _run("run-space", str(tmp_path / "hub"), "org/gradio", "--consent", name) == 0
-    token_there, home_there, working, temporary, variables, files = json.loads(out.read_text())
-    assert (token_there, files) == (None, [])
-    assert not any(Path(one).is_relative_to(home) for one in (home_there, working, temporary))
-    assert "WANDB_API_KEY" not in variables
-    assert not Path(home_there).exists()
-
-
-def test_a_static_space_runs_none_of_its_files_and_variables(tmp_path: Path) -> None:
-    out = tmp_path / "ran"
-    attack = f"open({str(out)!r}, 'w')"
-    with serving(tmp_path / "hub") as hub:
-        name = add_space(hub, "static", index_html="hello", socketserver_py=attack, sitecustomize_py=attack)
-        HfApi(endpoint=hub.url, token=hub.token()).add_space_variable("org/static", "PYTHONPATH", ".")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "local_hub.commands", "run-space", str(tmp_path / "hub"), "org/static"]
-    command += ["--consent", name, "--port", str(port)]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # with what a kill leaves
-    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
-        try:
-            assert _fetched(f"http://127.0.0.1:{port}/index.html") == b"hello"
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert not out.exists()
-
-
-def _fetched(url: str) -> bytes:
-    for _ in range(300):
-        with contextlib.suppress(URLError), urlopen(url) as answer:
-            return answer.read()
-        time.sleep(0.1)
-    raise AssertionError(f"{url} gave no answer")
-
-
-def test_a_space_that_needs_docker_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(tmp_path) as hub:
-        name = add_space(hub, "docker", Dockerfile="FROM scratch\n")
-        hostile = add_space(hub, "static", openenv_yaml="app: 'os;system'\n")
-    for one, message in ((name, "run its Dockerfile"), (hostile, "app of openenv.yaml must be")):
-        assert _run("run-space", str(tmp_path), one.partition("@")[0], "--consent", one) == 1
-        assert message in capsys.readouterr().err
 
 
 def test_a_folder_of_a_user_is_not_served_and_keeps_its_files(tmp_path: Path) -> None:

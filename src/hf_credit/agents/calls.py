@@ -214,10 +214,10 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _parting(before: Any, after: Any, shown: int = 60) -> str:
-    one, other = (value if isinstance(value, str) else written(value) for value in (before, after))
-    same = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-    at = max(0, (min(len(one), len(other)) if same is None else same) - 20)
-    return f"...{one[at : at + shown]!r}, then ...{other[at : at + shown]!r}"
+    was, now = (value if isinstance(value, str) else written(value) for value in (before, after))
+    same = next((at for at, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), None)
+    at = max(0, (min(len(was), len(now)) if same is None else same) - 20)
+    return f"...{was[at : at + shown]!r}, then ...{now[at : at + shown]!r}"
 
 
 def canonical_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -28,8 +28,8 @@ def schema_of(asked: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """
     if asked is None or asked.get("type", "text") == "text":
         return None
-    own = (asked.get("json_schema") or asked).get("schema")
-    schema = {"type": "object"} if asked["type"] == "json_object" or own is None else own
+    declared = (asked.get("json_schema") or asked).get("schema")
+    schema = {"type": "object"} if asked["type"] == "json_object" or declared is None else declared
     _validators(json.dumps(schema))
     return schema
 
@@ -62,12 +62,12 @@ def _validators(written: str) -> tuple[Any, Any, Any]:
     jsonschema = needed("calls with a response_format need", "jsonschema", "agents")
     from referencing.jsonschema import EMPTY_REGISTRY  # which jsonschema needs
 
-    own = jsonschema.Draft202012Validator
+    validator = jsonschema.Draft202012Validator
     unread = (*_UNREAD, "additionalProperties") if '"patternProperties"' in written else _UNREAD
     try:
-        own.check_schema(json.loads(written))
+        validator.check_schema(json.loads(written))
     except jsonschema.SchemaError as error:
         raise RefusedCallError(
             f"response_format of a call must be a JSON schema, got one with {in_one_line(error)}; correct it."
         ) from None
-    return jsonschema, EMPTY_REGISTRY, jsonschema.validators.extend(own, dict.fromkeys(unread, lambda *_: ()))
+    return jsonschema, EMPTY_REGISTRY, jsonschema.validators.extend(validator, dict.fromkeys(unread, lambda *_: ()))

@@ -409,8 +409,8 @@ def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
     """Returns the record of a reply, as in `AnsweredCall`. A text that was not sampled has the probability 1, and an
     estimated number of tokens. As for a server, the reply ends where the first text of `stop` begins in it."""
     text = str(reply)
-    own = len(begun_thought(text))  # the template may have written the mark
-    stops = [(at, stop) for stop in filter(None, asked["stop"]) if (at := text.find(stop, own)) >= 0]
+    mark_length = len(begun_thought(text))  # the template may have written the mark
+    stops = [(at, stop) for stop in filter(None, asked["stop"]) if (at := text.find(stop, mark_length)) >= 0]
     end, found = min(stops, default=(len(text), None))
     if not isinstance(reply, Reply) or found is not None:
         said = read_reply(text[:end], asked["tools"])

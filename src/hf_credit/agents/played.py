@@ -43,8 +43,8 @@ def played(
         name=request["name"],
         _reward_key=request["reward_key"],
     )
-    own, temporary = os.fspath(folder), os.fspath(folder / TEMPORARY)
-    own_variables = {"HF_CREDIT_SEED": str(model.seed), "HF_CREDIT_FOLDER": own, "HOME": own, "TMPDIR": temporary}
+    home, temporary = os.fspath(folder), os.fspath(folder / TEMPORARY)
+    own_variables = {"HF_CREDIT_SEED": str(model.seed), "HF_CREDIT_FOLDER": home, "HOME": home, "TMPDIR": temporary}
     os.environ.update(request["variables"] | own_variables)
     os.chdir(folder)
     tempfile.tempdir = None  # it may know another one

@@ -207,8 +207,8 @@ class LiveRun:
         self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
         self._refusals = 0, ""
         events = self._events = queue.SimpleQueue()
-        self._host, own = self.runs.alive(), secrets.token_hex(8)
-        self._folders = self._host.folder.path.name[-len(own) :], own
+        self._host, run_folder = self.runs.alive(), secrets.token_hex(8)
+        self._folders = self._host.folder.path.name[-len(run_folder) :], run_folder
         self._keys = self.runs.endpoint.open(lambda kind, value: events.put((kind, value)))
         run = {
             "task": json.loads(task),
@@ -217,7 +217,7 @@ class LiveRun:
             "key": self._keys[0],
             "reward_key": self._keys[1],
             "variables": variables(self.runs.endpoint.base_url, self._keys[0]),
-            "folder": own,
+            "folder": run_folder,
             "name": (self.runs.settings.roles or (DEFAULT_ROLE,))[0],
         }
         self._run = self._host.start(run, lambda result: events.put(("ended", result)))

@@ -133,15 +133,15 @@ def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> Agent
     conversations = {one.event: one for one in state.conversations}
     waiting = list(state.waiting)
     for place, reply in enumerate(answered, start=len(state.answered)):
-        one = waiting.pop([one.call for one in waiting].index(reply.call))
+        call = waiting.pop([one.call for one in waiting].index(reply.call))
         if "too_long" in json.loads(reply.reply):
             continue
-        messages = json.loads(one.asked)["messages"]
-        conversations[one.event] = LastCall(
-            event=one.event,
+        messages = json.loads(call.asked)["messages"]
+        conversations[call.event] = LastCall(
+            event=call.event,
             length=len(messages),
             messages=digest(messages),
-            replies=(*one.replies, (len(messages), place)),
+            replies=(*call.replies, (len(messages), place)),
         )
     return dataclasses.replace(
         state,
@@ -180,6 +180,6 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]
         else:
             known = {one.event for one in of_role} | {one for one in taken if one.partition("#")[0] == role}
             event = role if not known else f"{role}#{len(known) + 1}"
-        one = Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies), images=images)
-        waiting.append(one)
+        call_waiting = Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies), images=images)
+        waiting.append(call_waiting)
     return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))

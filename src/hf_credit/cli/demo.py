@@ -1,16 +1,14 @@
-"""`hf-credit demo`: compares VPR with outcome reward on a CPU, within minutes."""
+"""`hf-credit demo`: few decisions, where the outcome is enough, and many, where credit pays, on a CPU."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,24 +21,30 @@ from hf_credit.files import write
 if TYPE_CHECKING:
     from hf_credit.evaluation.report import Report
 
-VPR, OUTCOME, BASE = "VPR", "outcome reward", "base"
+BASE, OUTCOME, LATE, VPR = "base", "outcome reward", "late starts", "VPR"
+ENDS = (4, 12)
+"""Decisions of an episode: blanks of a puzzle."""
+_GROUP = 8
+_ARMS: Mapping[str, Mapping[str, Any]] = {
+    OUTCOME: {"method": "outcome_reward"},
+    LATE: {"method": "grpo", "method_options": {"group_size": _GROUP}, "starts": "oracle"},
+    VPR: {"method": "verifiable_process"},
+}
 _METRICS = ("success", "completion")
-_PAIRS = ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
+_PAIRS = ((VPR, OUTCOME), (LATE, OUTCOME), (OUTCOME, BASE))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRecipe:
-    """The settings of the demo: those of the recipe `sudoku_micro`, with these in place of its own. Both trainings
-    share them, except the reward and the learning rate.
+    """The settings of one end of the demo: those of the recipe `sudoku_micro`, with these in place of its own. The
+    trainings share them, except what gives credit and where episodes begin.
 
     Attributes:
         size, blanks: options of the Sudoku environment.
         base: the size and the warm-up of the base policy, as for `MicroConfig`.
-        updates: the number of updates of each training.
+        tokens: tokens that each training samples for each blank.
         trajectories: episodes per update.
         gradient_steps: optimizer steps per update, each on an equal part of its episodes.
-        learning_rate, outcome_learning_rate: of VPR and of outcome reward, each chosen by short runs on training
-            tasks, at least as many for outcome reward.
         held_out: the number of held-out tasks for the comparison.
         seed: of the weights, the trainings and the evaluation.
     """
@@ -50,18 +54,16 @@ class DemoRecipe:
     base: Mapping[str, Any] = field(
         default_factory=lambda: {"layers": 1, "episodes": 2000, "quality": 0.82, "epochs": 2, "learning_rate": 8e-3}
     )
-    updates: int = 20
+    tokens: int = 7_500
     trajectories: int = 128
     gradient_steps: int = 8
-    learning_rate: float = 2e-3
-    outcome_learning_rate: float = 2e-3
     held_out: int = 512
     seed: int = 0
 
     @property
-    def steps(self) -> int:
-        """The number of optimizer steps of each training."""
-        return self.updates * self.gradient_steps
+    def budget(self) -> int:
+        """Tokens that each training samples."""
+        return self.tokens * self.blanks
 
     def recipe(self) -> dict[str, Any]:
         """Returns the recipe of training, evaluation and the scripted player, with this task."""
@@ -77,20 +79,21 @@ class DemoRecipe:
         recipe = self.recipe()
         return {name: recipe[name] for name in ("task", "task_options", "history", "instructions")}
 
-    def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
+    def training(self, arm: str, base: Path, output: Path) -> dict[str, Any]:
         """Returns the recipe of one training for `hf-credit train`."""
         episodes = self.trajectories // self.gradient_steps
+        rows = episodes // _GROUP if arm == LATE else episodes
         return {
             **self.recipe(),
-            "method": method,
+            **_ARMS[arm],
             "model_name_or_path": str(base),
             "output_dir": str(output),
-            "max_steps": self.steps,
-            "instances_per_update": episodes,
-            "per_device_train_batch_size": episodes,
+            "max_steps": 100_000,
+            "max_sampled_tokens": self.budget,
+            "instances_per_update": rows,
+            "per_device_train_batch_size": rows,
             "steps_per_generation": self.gradient_steps,
             "warmup_steps": self.gradient_steps,
-            "learning_rate": self.outcome_learning_rate if method == "outcome_reward" else self.learning_rate,
             "seed": self.seed,
             "logging_steps": 1,
             "disable_tqdm": True,
@@ -101,75 +104,74 @@ def demo(
     output: Annotated[Path, typer.Option(help="Output folder; earlier results in it are replaced.")] = Path(
         "runs/demo"
     ),
-    updates: Annotated[int, typer.Option(help="Number of updates of each training.", min=1)] = DemoRecipe.updates,
+    tokens: Annotated[
+        int, typer.Option(help="Tokens that each training samples for each decision of an episode.", min=1)
+    ] = DemoRecipe.tokens,
     episodes: Annotated[
         int, typer.Option(help="Number of held-out tasks to compare on.", min=2)
     ] = DemoRecipe.held_out,
     seed: Annotated[int, typer.Option(help="Seed of the weights, the trainings and the evaluation.", min=0)] = 0,
-    seeds: Annotated[
-        int, typer.Option(help="Number of repetitions with consecutive seeds, which are compared.", min=1)
-    ] = 1,
 ) -> None:
-    """Trains a micro policy on 4x4 Sudoku with VPR and with outcome reward only, and compares both with the base.
+    """Trains micro policies on 4x4 Sudoku with 4 and with 12 blanks: from the outcome alone, from the outcome of
+    episodes that begin late in right play, and from an oracle's verdict on every move.
 
-    Both trainings start from the same weights and play the same number of episodes. Takes minutes per seed on two
-    cores and needs the extras statistics and viz. With fewer --updates the same training stops earlier.
+    With 4 blanks success is frequent and the outcome is enough; with 12 it is rare. The three trainings start from the
+    same weights and sample as many tokens. Takes minutes on two cores and needs the extras statistics and viz.
 
     \b
     Examples:
       hf-credit demo
-      hf-credit demo --output runs/longer --updates 60
-      hf-credit demo --output runs/five --seeds 5
+      hf-credit demo --output runs/short --tokens 2000
     """
-    run_demo(replace(DemoRecipe(), updates=updates, held_out=episodes, seed=seed), output, seeds)
+    recipe = replace(DemoRecipe(), tokens=tokens, held_out=episodes, seed=seed)
+    run_demo([replace(recipe, blanks=blanks) for blanks in ENDS], output)
 
 
-def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
-    """Runs the demo, prints the results and writes them to `output`; returns the report of each seed.
+def run_demo(recipes: Sequence[DemoRecipe], output: Path) -> dict[int, Report]:
+    """Runs the demo, prints the results and writes them to `output`; returns the report of each end, by its blanks.
 
     Args:
-        recipe: the settings; its seed is the first.
-        output: the folder. Each of several seeds has a subfolder.
-        seeds: the number of repetitions, each with a new base policy.
+        recipes: the ends, each with other blanks.
+        output: the folder. Each end has a subfolder.
 
     Raises:
         ValueError: a setting is invalid, or a training failed.
         ImportError: scipy or matplotlib is missing.
     """
+    from hf_credit.evaluation.markdown import table
     from hf_credit.evaluation.plots import require_matplotlib
-    from hf_credit.evaluation.report import write_report
+    from hf_credit.evaluation.report import REPORT_FILE, write_report
     from hf_credit.evaluation.statistics import mean_interval
 
     require_matplotlib()
     mean_interval([0.0, 1.0])
     be_quiet()
     begun = time.monotonic()
-    reports = []
-    for number in range(seeds):
-        one = replace(recipe, seed=recipe.seed + number)
-        folder = output if seeds == 1 else output / f"seed_{one.seed}"
-        with Progress() as progress, few_threads():
-            make_base(one, folder, progress)
-            train_both(one, folder, progress)
-            results = _evaluate(one, folder, progress)
-        reports.append(_report(one, folder, results))
-        path = write_report(reports[-1], folder)
-        _print(reports[-1])
-    if seeds > 1:
-        path = _write_over_seeds(reports, output)
-        typer.echo(f"\n{path.read_text(encoding='utf-8')}")
+    with Progress() as progress, few_threads():
+        for one in recipes:
+            make_base(one, end_of(output, one), progress)
+        train_all(recipes, output, progress)
+        results = {one.blanks: _evaluate(one, end_of(output, one), progress) for one in recipes}
+    reports = {one.blanks: _report(one, end_of(output, one), results[one.blanks]) for one in recipes}
+    for one in recipes:
+        write_report(reports[one.blanks], end_of(output, one))
+    header, rows, notes = _summary(reports)
+    text = "\n\n".join(["# Few decisions and many", table(header, rows), *notes])
+    path = write(output / REPORT_FILE, f"{text}\n")
+    print_rows(header, rows)
+    typer.echo("\n\n".join(notes))
     typer.echo(f"\nWrote {path} after {time.monotonic() - begun:.0f} seconds.")
-    typer.echo(f"Next: {shlex.join(['hf-credit', 'report', str(folders(folder)[VPR])])}")
+    typer.echo(f"Next: {shlex.join(['hf-credit', 'report', str(folders(end_of(output, recipes[-1]))[VPR])])}")
     return reports
 
 
 @contextlib.contextmanager
 def few_threads() -> Iterator[None]:
-    """Limits torch to the number of threads that each training uses: more would compete for the same cores."""
+    """Limits torch to the few threads from which a small policy gains."""
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(threads_each(2))
+    torch.set_num_threads(threads_each(len(ENDS)))
     try:
         yield
     finally:
@@ -177,7 +179,7 @@ def few_threads() -> Iterator[None]:
 
 
 def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
-    """Builds the policy that both trainings start from, in the folder `folders(output)[BASE]`."""
+    """Builds the policy that all trainings of an end start from, in the folder `folders(output)[BASE]`."""
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
@@ -186,8 +188,8 @@ def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
 
-def train_both(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
-    """Trains with both rewards in parallel, each in its folder of `folders(output)`.
+def train_all(recipes: Sequence[DemoRecipe], output: Path, progress: Progress) -> None:
+    """Trains all arms of all ends in parallel, each in its folder of `folders(end_of(output, recipe))`.
 
     Raises:
         ValueError: a training failed.
@@ -195,11 +197,13 @@ def train_both(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.evaluation.runs import write_config
 
     trainings = []
-    for name, method in ((VPR, "verifiable_process"), (OUTCOME, "outcome_reward")):
-        folder = folders(output)[name]
-        path = output / f"{folder.name}.yaml"
-        write_config(path, recipe.training(method, output / "base", folder))
-        trainings.append(Training(name=name, recipe=path, folder=folder, updates=recipe.steps))
+    for one in recipes:
+        known = folders(end_of(output, one))
+        for arm in _ARMS:
+            path = known[arm].with_suffix(".yaml")
+            write_config(path, one.training(arm, known[BASE], known[arm]))
+            name = f"{arm}, {one.blanks} decisions"
+            trainings.append(Training(name=name, recipe=path, folder=known[arm], tokens=one.budget))
     train_side_by_side(trainings, progress)
 
 
@@ -211,7 +215,7 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
     for name, folder in folders(output).items():
         spec = TaskSpec.load(folder)
         assert spec is not None  # written with the policy
-        with progress.playing(f"evaluate {name}"):
+        with progress.playing(f"evaluate {name}, {recipe.blanks} decisions"):
             results[name] = evaluate_model(str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu")
         write(folder / "evaluation.json", results[name].to_json())
     return results
@@ -221,80 +225,56 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
     from hf_credit.evaluation.report import Report, budget, compare
     from hf_credit.evaluation.runs import read_run
 
-    runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
-    spent = [budget(run) for run in runs]
-    used, other = (one["generated_tokens"] or math.nan for one in spent)
+    runs = [read_run(folders(output)[arm], arm) for arm in _ARMS]
     notation = recipe.setup()["task_options"]["notation"]
+    spent = [f"{arm} {budget(run)['generated_tokens'] or math.nan:,.0f}" for arm, run in zip(_ARMS, runs, strict=True)]
     return Report(
-        title="Verifiable process rewards against outcome reward",
+        title=f"{recipe.blanks} decisions",
         introduction=(
             f"A micro policy for {recipe.size}x{recipe.size} Sudoku with {recipe.blanks} blanks, in the notation "
             f"`{notation}`, was warmed up on {recipe.base['episodes']} scripted episodes whose actions are "
-            f"oracle-valid with probability {recipe.base['quality']:g} (*base*). It was then trained twice, with the "
-            f"oracle's verdict on each action (*{VPR}*) and with only the outcome of the episode (*{OUTCOME}*). Both "
-            "trainings have the same number of episodes and the same settings, except the learning rate, which was "
-            "chosen for each method by short runs on training tasks."
+            f"oracle-valid with probability {recipe.base['quality']:g} (*{BASE}*). It was then trained three times "
+            f"with equal tokens: with the oracle's verdict on each action (*{VPR}*), with only the outcome of the "
+            f"episode (*{OUTCOME}*), and with the outcome of episodes that begin late in the oracle's play "
+            f"(*{LATE}*)."
         ),
         runs=runs,
         results=results,
         comparisons=[one for pair in _PAIRS for one in compare(results, *pair)],
         notes=[
-            f"Both trainings played {spent[0]['episodes']:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
-            f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an "
-            "illegal action ends an episode early.",
-            f"The intervals cover only the draw of the {recipe.held_out} held-out tasks. Each method was trained "
-            f"once, with seed {recipe.seed}, so they do not cover other seeds; `hf-credit demo --seeds 5` trains and "
-            "compares five times.",
+            f"Sampled tokens: {', '.join(spent)}. A training ends with the update that reaches {recipe.budget:,}.",
+            f"The intervals cover only the draw of the {recipe.held_out} held-out tasks. Each arm was trained once, "
+            f"with seed {recipe.seed}, so they do not cover other seeds.",
         ],
     )
 
 
-def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
-    """Writes the report over all seeds: means over seeds, and paired differences per seed."""
-    from hf_credit.evaluation.report import REPORT_FILE, Comparison, shown, table
-    from hf_credit.evaluation.statistics import SHARE, mean_interval, paired_difference
+def _summary(reports: Mapping[int, Report]) -> tuple[list[str], list[list[str]], list[str]]:
+    """The header and the rows of the table over all ends, and what is said below it."""
+    from hf_credit.evaluation.report import shown
     from hf_credit.rollouts.metric_names import label
 
-    def means(policy: str, metric: str) -> list[float]:
-        return [fmean(report.results[policy].values(metric).values()) for report in reports]
-
-    rows = [
-        [policy, *(shown(metric, mean_interval(means(policy, metric), within=SHARE)) for metric in _METRICS)]
-        for policy in (BASE, OUTCOME, VPR)
+    rows = []
+    for blanks, report in reports.items():
+        summaries = [results.summary() for results in report.results.values()]
+        for metric in _METRICS:
+            rows.append([str(blanks), label(metric), *(shown(metric, one[metric]) for one in summaries)])
+    said = [
+        f"- {blanks} decisions: {one.conclusion}"
+        for blanks, report in reports.items()
+        for one in report.comparisons
+        if one.metric == "success"
     ]
-    verdicts = []
-    for (of, minus), metric in itertools.product(_PAIRS, _METRICS):
-        interval = paired_difference(means(of, metric), means(minus, metric), within=SHARE)
-        verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").conclusion)
-    note = (
-        f"Means over {len(reports)} seeds [95% intervals over the seeds]. Each seed has its own base "
-        "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
-        "tasks. The intervals cover the weights, the scripted play, the order of tasks and the sampling in training."
-    )
-    listed = "\n".join(f"- {verdict}" for verdict in verdicts)
-    body = table(("policy", *map(label, _METRICS)), rows)
-    text = f"# {reports[0].title}: {len(reports)} seeds\n\n{body}\n\n{note}\n\n{listed}\n"
-    return write(output / REPORT_FILE, text)
+    last = [*reports.values()][-1]
+    header = ["decisions", "held-out tasks", *last.results]
+    return header, rows, ["\n".join(said), *(f"{note}" for note in last.notes[-1:])]
+
+
+def end_of(output: Path, recipe: DemoRecipe) -> Path:
+    """Returns the folder of an end."""
+    return output / f"{recipe.blanks}_decisions"
 
 
 def folders(output: Path) -> dict[str, Path]:
-    """Returns the folder of each policy, by name."""
-    return {BASE: output / "base", OUTCOME: output / "outcome", VPR: output / "vpr"}
-
-
-def _print(report: Report) -> None:
-    from hf_credit.evaluation.report import budget, shown
-    from hf_credit.rollouts.metric_names import label
-
-    used = {run.name: budget(run) for run in report.runs}
-    rows = []
-    for name, results in report.results.items():
-        summary = results.summary()
-        spent = [f"{used[name][what] or 0:,.0f}" if name in used else "" for what in ("episodes", "generated_tokens")]
-        rows.append([name, *(shown(metric, summary[metric]) for metric in _METRICS), *spent])
-    print_rows(["policy", *map(label, _METRICS), "episodes", "tokens"], rows)
-    typer.echo("Means over held-out tasks [95% intervals]; episodes and tokens are those of training.\n")
-    for comparison in report.comparisons:
-        typer.echo(f"- {comparison.conclusion}")
-    for note in report.notes:
-        typer.echo(f"\n{note}")
+    """Returns the folder of each policy of an end, by name."""
+    return {BASE: output / "base", OUTCOME: output / "outcome", LATE: output / "late", VPR: output / "vpr"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +17,6 @@ TRAINERS = {"truncated_ppo": "T3: PPO, GRPO or GSPO (--algorithm) over many turn
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method; lists its options.")] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Write the options of all methods as Markdown.")
-    ] = False,
 ) -> None:
     """Lists the methods for `hf-credit train --method`, each in a sentence, or the options of one method.
 
@@ -30,21 +26,21 @@ def methods(
     Examples:
       hf-credit methods
       hf-credit methods ppo                  # its options, their values and defaults
-      hf-credit methods --markdown > docs/options.md
       hf-credit train sudoku_micro --method outcome_reward
     """
     from hf_credit import methods
+    from hf_credit.options import options_of
+    from hf_credit.registry import plain
 
-    if markdown:
-        typer.echo("\n".join(_page()))
-        return
     if name in TRAINERS:
         typer.echo(f"{TRAINERS[name]}\nIts options: hf-credit train --method {name} --help")
         return
     if name is not None:
         typer.echo(methods.summary(name))
-        for option, values, default, text in _options(name):
-            typer.echo(f"{option}  ({values}; default: {default})\n      {text}")
+        for option in options_of(methods.find(name)).values():
+            needed = option.default is inspect.Parameter.empty
+            default = "required" if needed else f"default: {plain(option.default)}"
+            typer.echo(f"{option.name}  ({option.values}; {default})\n      {option.text}")
         return
     sentences = {known: methods.summary(known) for known in methods.known()}
     for known, sentence in sorted({**sentences, **TRAINERS}.items()):
@@ -96,32 +92,3 @@ def recipes(
         for one, path in all_recipes.RECIPES.items():
             if path.parent.name == method:
                 typer.echo(f"  {one}\n      {all_recipes.summary(one)}")
-
-
-def _options(name: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yields the name, the values, the default and the meaning of each option of a method."""
-    from hf_credit.methods import find
-    from hf_credit.options import options_of
-    from hf_credit.registry import plain
-
-    for option in options_of(find(name)).values():
-        needed = option.default is inspect.Parameter.empty
-        yield option.name, option.values, "required" if needed else str(plain(option.default)), option.text
-
-
-def _page() -> Iterator[str]:
-    from hf_credit.methods import METHODS, summary
-
-    yield "# Options of methods\n"
-    yield "The signature and docstring of a method's factory are the schema of its options; this page is made from"
-    yield "them by `hf-credit methods --markdown`. In a recipe options stand under `method_options`; the presets have"
-    yield "them as fields of their own, too."
-    for name in METHODS:
-        yield f"\n## {name}\n\n{summary(name)}\n"
-        rows = [tuple(cell.replace("|", "\\|") for cell in row) for row in _options(name)]
-        if not rows:
-            yield "It has no options."
-            continue
-        yield "| option | values | default | meaning |\n| --- | --- | --- | --- |"
-        for option, values, default, text in rows:
-            yield f"| `{option}` | {values} | `{default}` | {text} |"

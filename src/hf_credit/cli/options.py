@@ -168,8 +168,8 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     from hf_credit import oracles
     from hf_credit.registry import name_and_options
 
-    name, own = name_and_options("oracle", oracle)
-    return oracles.make(name, **{**own, **parse_options(options)})
+    name, inline_options = name_and_options("oracle", oracle)
+    return oracles.make(name, **{**inline_options, **parse_options(options)})
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
@@ -260,10 +260,10 @@ class Prompted:
         require_model(model)
         recorded = TaskSpec.load(model)
         if recorded is not None:
-            own = replace(recorded, trusted=self.trust_remote_code, consent=consent.to_code(task))
+            found = replace(recorded, trusted=self.trust_remote_code, consent=consent.to_code(task))
             if self.trust_remote_code:
-                search_here(own.code())
-            known = own.with_options(options) if task in (None, own.task) else own.on(task, options)
+                search_here(found.code())
+            known = found.with_options(options) if task in (None, found.task) else found.on(task, options)
         else:
             refuse_stopped(Path(model))
             if task is None:

@@ -25,7 +25,7 @@ def preview(
     """Shows a few episodes of a recipe as the policy reads and writes them, and whether it can begin to learn.
 
     Updates of a few tasks are played, credited and learned from with the settings of the recipe and a learning rate
-    of 0, which tell how much signal the method has, beside the plain outcome. Nothing is saved. It takes the words of
+    of 0, which tell how much signal the method has, next to the plain outcome. Nothing is saved. It takes the words of
     `hf-credit train`: `--field value` overrides any field of the recipe.
 
     \b

@@ -85,7 +85,6 @@ def episodes(
         Path, typer.Argument(metavar="FOLDER", help="Folder from `hf-credit evaluate --save-episodes`.")
     ],
     repo: Repo,
-    traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
     where: Where = Where(),
 ) -> None:
     """Publishes episodes as a dataset, which can be replayed from any decision.
@@ -93,11 +92,11 @@ def episodes(
     \b
     Example:
       hf-credit evaluate runs/sudoku --episodes 64 --save-episodes runs/episodes
-      hf-credit publish episodes runs/episodes me/sudoku-episodes --traces
+      hf-credit publish episodes runs/episodes me/sudoku-episodes
     """
     from hf_credit.hub.episode_sets import publish_episode_folder
 
-    show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
+    show(publish_episode_folder(source, repo, **vars(where)))
 
 
 @publish.command(short_help="A checkpoint, to evaluate or to resume training.")

@@ -34,13 +34,13 @@ class Training:
         name: its label in progress and errors.
         recipe: for `hf-credit train`.
         folder: the recipe's `output_dir`.
-        updates: the recipe's `max_steps`.
+        tokens: the recipe's `max_sampled_tokens`.
     """
 
     name: str
     recipe: Path
     folder: Path
-    updates: int
+    tokens: int
 
 
 def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> None:
@@ -55,7 +55,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
     """
     from hf_credit.evaluation.runs import LOG_FILE
 
-    tasks = {one.name: progress.task(one.name, one.updates) for one in trainings}
+    tasks = {one.name: progress.task(one.name, one.tokens) for one in trainings}
     for one in trainings:
         write(one.folder / LOG_FILE, "")
     processes: list[subprocess.Popen[bytes]] = []
@@ -103,11 +103,12 @@ def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:
 def _show(log: Path, task: Task) -> None:
     from hf_credit.evaluation.runs import read_log
 
-    entries = read_log(log)
-    if entries and entries[-1]["step"] > task.done:
+    entries = [entry for entry in read_log(log) if "budget/completion_tokens" in entry]
+    sampled = min(int(entries[-1]["budget/completion_tokens"]), task.total) if entries else 0
+    if sampled > task.done:
         from hf_credit.cli.training_progress import note
 
-        task.update(entries[-1]["step"], note(entries[-1]) or None)
+        task.update(sampled, note(entries[-1]) or None)
 
 
 def _failure(training: Training, code: int) -> str:

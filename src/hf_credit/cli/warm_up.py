@@ -76,13 +76,13 @@ class Taught(Prompted):
 
     def __post_init__(self) -> None:
         if self.traces and (self.script or self.oracle or self.dataset or self.episodes):
-            raise ValueError("--traces are learned as they are, got a player or tasks beside them; leave these out.")
+            raise ValueError("--traces are learned as they are, got a player or tasks, too; leave these out.")
         if self.script and self.oracle:
             raise ValueError(
                 f"one player plays, got --script {self.script!r} and --oracle {self.oracle!r}; leave one of them out."
             )
         if self.recipe and (self.task or self.dataset):
-            raise ValueError(f"a recipe names its task and rows, got {self.recipe!r} beside others; leave these out.")
+            raise ValueError(f"a recipe names its task and rows, got {self.recipe!r} and others; leave these out.")
 
     def demonstrations(
         self, interaction: Interaction[Any] | None, job: Any, chat: Chat, dropped: Counter[str], progress: Progress

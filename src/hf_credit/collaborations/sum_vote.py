@@ -56,8 +56,8 @@ class SumVote(NumberTasks, Voting):
         return of_split(split, itertools.product(range(self.size), repeat=2))
 
     def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
-        one, other = numbers
-        return {"problem": f"{one} and {other}", "answer": str((one + other) % self.size)}
+        first, second = numbers
+        return {"problem": f"{first} and {second}", "answer": str((first + second) % self.size)}
 
     def scripted_player(self, quality: float) -> Script:
         """Returns a player of all roles for the warm-up of a policy.

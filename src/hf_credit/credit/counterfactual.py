@@ -240,9 +240,9 @@ def rated_rewards(
     finite_number("self_weight", self_weight, 0, most=1)
     finite_number("credit_weight", credit_weight, 0)
     finite_number("blame_weight", blame_weight, 0)
-    own = shares.double().diagonal(dim1=1, dim2=2)
-    peers = (shares.double().sum(dim=1) - own) / (shares.shape[1] - 1)
-    mixed = self_weight * own + (1 - self_weight) * peers
+    shares_of_self = shares.double().diagonal(dim1=1, dim2=2)
+    peers = (shares.double().sum(dim=1) - shares_of_self) / (shares.shape[1] - 1)
+    mixed = self_weight * shares_of_self + (1 - self_weight) * peers
     relative = mixed / mixed.sum(dim=1, keepdim=True).clamp(min=1e-6)
     shifts = torch.stack([full_mean(column, groups) for column in relative.T.contiguous()], dim=1)
     base = (2 * outcomes.double() - 1)[:, None]

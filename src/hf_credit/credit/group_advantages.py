@@ -191,8 +191,8 @@ def nested_group_advantages(
     for level, members in enumerate(anchors.T):
         here = members >= 0
         of_level = torch.zeros_like(total)
-        own = None if episodes is None else episodes[here]
-        of_level[here] = full_mean(returns[here].double(), members[here], episodes=own)
+        episodes_here = None if episodes is None else episodes[here]
+        of_level[here] = full_mean(returns[here].double(), members[here], episodes=episodes_here)
         if normalise:
             of_level[here] = group_scaled(of_level[here], members[here], eps)
         weight = (level + offset) ** alpha

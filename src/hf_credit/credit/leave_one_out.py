@@ -107,8 +107,8 @@ def _recurring(group: Tensor, episodes: Tensor | None) -> Iterator[tuple[Tensor,
     visits, times = torch.unique(places, return_counts=True)
     for number in torch.unique(visits[times > 1] // (episodes.max() + 1)):
         (members,) = (group == number).nonzero(as_tuple=True)
-        own = episodes[members]
-        same = (own[:, None, :, None] == own[None, :, None, :]) & (own >= 0)[:, None, :, None]
+        of_members = episodes[members]
+        same = (of_members[:, None, :, None] == of_members[None, :, None, :]) & (of_members >= 0)[:, None, :, None]
         yield members, same.flatten(start_dim=2).any(dim=2)
 
 

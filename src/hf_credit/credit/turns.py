@@ -146,8 +146,8 @@ def all_turns_advantages(
     rewards_to_go = torch.where(active, rewards.double(), 0).flip(1).cumsum(1).flip(1)
     returns = rewards_to_go + outcomes.double()[:, None]
     for turn in range(returns.shape[1]):
-        own = None if episodes is None else episodes[:, turn]
-        returns[:, turn] = _leave_one_out_or_return(returns[:, turn].contiguous(), groups, own)
+        episodes_of_turn = None if episodes is None else episodes[:, turn]
+        returns[:, turn] = _leave_one_out_or_return(returns[:, turn].contiguous(), groups, episodes_of_turn)
     return torch.where(active, returns, 0).to(result_dtype(rewards))
 
 

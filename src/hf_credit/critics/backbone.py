@@ -78,11 +78,11 @@ class Backbone:
         On exit, including after an error, it restores the mode of each module, the `requires_grad` of each parameter,
         the implementation of attention and the active adapter.
         """
-        own = set(map(id, self.trained.values()))
+        ids = set(map(id, self.trained.values()))
         with _unchanged(self._root), self._own_attention(), self._own_adapter():
             self._root.train(training)
             for parameter in self._root.parameters():
-                parameter.requires_grad_(training and id(parameter) in own)
+                parameter.requires_grad_(training and id(parameter) in ids)
             yield
 
     @contextmanager

@@ -88,8 +88,8 @@ class ReplicatedWeights:
         """Writes the weights as safetensors, on the main process, with numbers as metadata."""
         if self.accelerator.is_main_process:
             numbers = {name: str(value) for name, value in {"steps": self.steps, **about}.items()}
-            with replaced(path) as beside:
-                save_file(_copied(self.parameters), beside, {"format": "pt", **numbers})
+            with replaced(path) as unfinished:
+                save_file(_copied(self.parameters), unfinished, {"format": "pt", **numbers})
 
     def load(self, path: Path) -> None:
         """Reads weights that `save` wrote, as `Saved.load`."""

@@ -72,10 +72,10 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
         before = [
             replace(one, id=f"bucket {number} before {turn}", verdict=None) for turn, one in enumerate(bucket.before)
         ]
-        own = []
+        names = []
         for place, action in enumerate(bucket.replayed):
             name = f"bucket {number} candidate {place}"
-            own.append(name)
+            names.append(name)
             for replay, episode in enumerate(action.replays):
                 decisions = list(episode.decisions)
                 forced = next(turn for turn, decision in enumerate(decisions) if decision.event == bucket.event)
@@ -90,7 +90,7 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
                     prefix_length=0 if first else len(before) + shared,
                 )
                 rollouts.append(Rollout(episode=whole, instance=number))
-        candidates.append(tuple(own))
+        candidates.append(tuple(names))
     return BucketBatch(rollouts=tuple(rollouts), rows=len(buckets), candidates=tuple(candidates))
 
 

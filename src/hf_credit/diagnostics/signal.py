@@ -191,9 +191,9 @@ def _ratio(product: Array, first: Array, second: Array) -> Array:
 def _product(first: Array, second: Array) -> tuple[float, Array]:
     """Returns the mean of <a_k, b_l> over k != l, and the same without each collection."""
     products, count = first @ second.T, len(first)
-    own = np.diag(products)
-    apart = products.sum() - own.sum()
-    left = apart - products.sum(axis=0) - products.sum(axis=1) + 2 * own
+    squares = np.diag(products)
+    apart = products.sum() - squares.sum()
+    left = apart - products.sum(axis=0) - products.sum(axis=1) + 2 * squares
     return float(apart / (count * (count - 1))), left / ((count - 1) * (count - 2))
 
 

@@ -94,9 +94,9 @@ def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: i
     by_task: dict[int, Any] = defaultdict(int)
     scores, advantages = list[Any](), list[Any]()
     for *numbers, task in states:
-        returns, own, draws = (np.asarray(one, dtype=np.float64) for one in numbers)
-        by_task[task] += _sums(returns, own, draws / draws.sum())
-        scores.append(own)
+        returns, said, draws = (np.asarray(one, dtype=np.float64) for one in numbers)
+        by_task[task] += _sums(returns, said, draws / draws.sum())
+        scores.append(said)
         advantages.append(returns.mean(axis=1) - draws @ returns.mean(axis=1) / draws.sum())
     ordered, apart, error, own_error, reach, equal, pairs, *bins = np.stack([*by_task.values()], axis=-1)
     judged = np.concatenate(scores)
@@ -196,5 +196,5 @@ def _share(parts: Array, wholes: Array) -> Interval:
 
 
 def _spanned(intervals: Iterable[Interval]) -> Interval:
-    one, two = intervals
-    return replace(one, mean=(one.mean + two.mean) / 2, low=min(one.low, two.low), high=max(one.high, two.high))
+    a, b = intervals
+    return replace(a, mean=(a.mean + b.mean) / 2, low=min(a.low, b.low), high=max(a.high, b.high))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_credit.replies import read_reply, spans, spoken
+from hf_credit.replies import Call, read_reply, spans, spoken
 
 OPEN, CLOSE = "<action>", "</action>"
 
@@ -77,18 +77,32 @@ _FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _NAME = re.compile(r"[\w.-]{1,128}")
 
 
-def one_action(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> str:
+class Action(str):
+    """A plain action with the calls of its reply, so that a turn reads a reply once."""
+
+    made: tuple[Call, ...]
+
+
+def one_action(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> Action:
     """The plain action of a reply: its one call as a line of JSON, or its text without thoughts if it has no call,
     several, or one that cannot be read.
 
     Args:
-        reply: of the policy.
+        reply: of the policy, or such an action.
         tools: as for `hf_credit.replies.read_reply`.
     """
+    if isinstance(reply, Action):
+        return reply
     said = read_reply(reply, tools)
-    if len(said.made) == len(said.calls) == 1:
-        return write_call(said.calls[0].name, said.calls[0].arguments)
-    return said.spoken.strip()
+    readable = len(said.made) == len(said.calls) == 1
+    action = Action(write_call(said.calls[0].name, said.calls[0].arguments) if readable else said.spoken.strip())
+    action.made = said.made
+    return action
+
+
+def calls_of(action: str) -> tuple[Call, ...]:
+    """The calls of a plain action, with those that cannot be read; an action from a file has to be read anew."""
+    return action.made if isinstance(action, Action) else read_reply(action).made
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -354,7 +354,7 @@ def _refusal_problems(
         transition, raised = _tried(_RAISES, environment.step, state, reply)
         read, unread = _tried(_READS, environment.read_action, reply)
         yield from (*raised, *unread)
-        if not unread and type(read) is not str:
+        if not unread and not isinstance(read, str):
             yield _READS, f"{read!r} in {_shown(reply)}"
         if transition is None:
             continue

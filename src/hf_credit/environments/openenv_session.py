@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hf_credit.boundary import Worth, read
+from hf_credit.environments.actions import calls_of
 from hf_credit.environments.sessions import FullError
 from hf_credit.optional_packages import needed
-from hf_credit.replies import read_reply
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class OpenEnvWorld:
         """The action in the server's form; `None` for an answer, which a server with tools does not receive."""
         if self.action_field is not None:
             return {self.action_field: action}
-        calls = read_reply(action).calls
+        calls = calls_of(action)
         return {"type": "call_tool", "tool_name": calls[0].name, "arguments": calls[0].arguments} if calls else None
 
 

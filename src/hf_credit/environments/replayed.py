@@ -13,11 +13,10 @@ from typing import Any, Protocol, cast
 
 from hf_credit.boundary import encodable
 from hf_credit.content import Content, Image, content_of, has_images, joined, plain_image
-from hf_credit.environments.actions import marked, one_action, spelled_action
+from hf_credit.environments.actions import calls_of, marked, one_action, spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.pictures import apart, name_of, together
-from hf_credit.replies import read_reply
 from hf_credit.validators import whole_number
 
 
@@ -129,8 +128,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         """Whether an action is passed to the world; others count as unreadable, such as a broken tool call."""
         if not self.tools:
             return True
-        said = read_reply(action, self.tools)
-        return not said.made or len(said.made) == len(said.calls) == 1
+        made = calls_of(action)
+        return not made or (len(made) == 1 and not made[0].why)
 
     def examples(self, state: ReplayedState) -> Sequence[str]:
         """Example actions, for worlds that list none."""
@@ -190,10 +189,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def write_action(self, action: str) -> str:
         if not self.tools:
             return super().write_action(action)
-        return marked(action) if read_reply(action).calls and action[:1] == "{" else action
+        return marked(action) if action[:1] == "{" and any(not call.why for call in calls_of(action)) else action
 
     def answers_as(self, action: str) -> str:
-        return "tool" if self.tools and read_reply(action).made else "user"
+        return "tool" if self.tools and calls_of(action) else "user"
 
     def step(self, state: ReplayedState, action: str) -> Transition[ReplayedState]:
         plain = self.read_action(action) or action.strip()
@@ -202,7 +201,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         # What any world can receive: text that is not too long, without NUL and lone surrogates.
         passable = 0 < len(plain) <= self.longest_action and "\x00" not in plain and encodable(plain) == plain
         if not passable or not self.understands(state, plain):
-            unread = replace(state, unread=True, why=self._why_unread(action) if self.tools else "")
+            unread = replace(state, unread=True, why=_why_unread(plain) if self.tools else "")
             unread = unread if self.forgiving else replace(unread, status="invalid")
             return self._transition(unread, 0.0, None)
         try:
@@ -219,11 +218,6 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         """`success`; `world_actions`: the number of actions that reached the world."""
         return {"success": float(state.success), "world_actions": float(len(state.actions))}
 
-    def _why_unread(self, action: str) -> str:
-        said = read_reply(action, self.tools)
-        why = said.bad_calls[0].why if said.bad_calls else "one call a turn"
-        return why.rstrip(".")
-
     # Live worlds
 
     def _step_in(self, session: Session, state: ReplayedState, action: str) -> Transition[ReplayedState]:
@@ -239,7 +233,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         after = replace(
             state,
             seeds=seeds,
-            actions=(*state.actions, action),
+            actions=(*state.actions, str(action)),
             seen=(*state.seen, _digest(observation, reward, over)),
             observation=observation,
             unread=False,
@@ -349,3 +343,8 @@ def _content(observation: Any) -> Content:
 def _digest(observation: Content, reward: float, over: bool) -> str:
     content = repr((observation, float(reward), bool(over))).encode("utf-8", errors="surrogatepass")
     return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def _why_unread(action: str) -> str:
+    unreadable = [call.why for call in calls_of(action) if call.why]
+    return (unreadable[0] if unreadable else "one call a turn").rstrip(".")

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.content import Content, Image, content_of, has_images, joined
-from hf_credit.environments.actions import write_call
+from hf_credit.environments.actions import calls_of, one_action, write_call
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.optional_packages import needed
 from hf_credit.registry import find
-from hf_credit.replies import read_reply
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 _ANSWER = "I am done."
@@ -56,7 +55,8 @@ class ToolEnvironment(ReplayedEnvironment):
         instructions: the text before the first message, if instructions are shown.
         sessions: the most live objects.
         reward_funcs: a function, its `"module:name"`, or several; with one, `get_reward` is optional. The same episode
-            must have the same reward each time, as restored states are compared.
+            must have the same reward each time, as restored states are compared. With one, an object may have no tool,
+            for rows that are answered at once.
 
     Raises:
         ValueError: `factory` or a reward function cannot be imported, the object lacks `reset`, `get_reward` or
@@ -100,6 +100,12 @@ class ToolEnvironment(ReplayedEnvironment):
             "one that also has the column seed."
         )
 
+    def read_action(self, reply: str) -> str:
+        return one_action(reply, self.tools)
+
+    def write_action(self, action: str) -> str:
+        return super().write_action(action) if self.tools else action
+
     def open_world(self) -> ToolWorld:
         return ToolWorld(self._make(), self._validators, self._rewards)
 
@@ -131,7 +137,7 @@ class ToolWorld:
         return first
 
     def step(self, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
-        calls = read_reply(action).calls
+        calls = calls_of(action)
         shown: Content = ""
         refused = False
         if calls:
@@ -213,9 +219,10 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
                 f"without {method}; add it{other}."
             )
     public = [name for name in methods if name not in _NO_TOOLS and not name.startswith("_")]
-    if not public:
+    if not public and owns_reward:
         raise ValueError(
-            f"an environment of tools must have a public method, got a {type(tools).__name__} without one; add a tool."
+            f"an environment of tools must have a public method, got a {type(tools).__name__} without one; add a tool "
+            "or, for rows that are answered at once, reward_funcs."
         )
     try:
         return [get_json_schema(getattr(tools, name)) for name in public]

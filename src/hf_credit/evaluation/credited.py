@@ -439,8 +439,8 @@ def token_credit(
         text = str(tokenizer.decode(list(ids[first:end])))[len(before) :]
         if text.endswith("\ufffd") and end < len(ids) and end - begun < _WINDOW:
             continue  # an incomplete character
-        own = credit[begun:end]
-        pieces.append((text, sum(own) / len(own)))
+        credits = credit[begun:end]
+        pieces.append((text, sum(credits) / len(credits)))
         begun = end
     return tuple(pieces)
 

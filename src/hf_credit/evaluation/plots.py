@@ -82,8 +82,8 @@ def smoothed(values: Sequence[float], window: int) -> list[float]:
 
 def save(figure: Any, path: str | Path) -> Path:
     """Writes a figure to a PNG file, whole or not at all; returns its path."""
-    with replaced(path) as beside:
-        figure.savefig(beside)
+    with replaced(path) as unfinished:
+        figure.savefig(unfinished)
     return Path(path)
 
 

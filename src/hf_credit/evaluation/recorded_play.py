@@ -78,7 +78,7 @@ def _demonstration(
 ) -> Demonstration:
     if not isinstance(row, Mapping) or "decisions" not in row:
         return _of_trace(chat, interaction, row, number)
-    own = CreditedEpisode.from_json(json.dumps(row), folder)
+    episode = CreditedEpisode.from_json(json.dumps(row), folder)
     if interaction is None:
         raise ValueError("an episode of a run is played again, got it without a task; name the task.")
     if Replayable(interaction).acts and not consent.actions:
@@ -86,14 +86,14 @@ def _demonstration(
             f"recorded actions must not act outside of this process without your consent, got some for "
             f"{interaction.name!r}; read them, then set --replay-actions, or begin in a training's own successes."
         )
-    if not own.whole:
+    if not episode.whole:
         raise ValueError(
             "an episode of a run must have its first state and whole replies, got it without; record it with this "
             "version, and shorter replies."
         )
     require_replayable(interaction, "a recorded episode")
-    state = Replayable(interaction).state_from_json(own.state)
-    return replayed(interaction, chat, state, [decision.reply for decision in own.decisions], own.outcome)
+    state = Replayable(interaction).state_from_json(episode.state)
+    return replayed(interaction, chat, state, [decision.reply for decision in episode.decisions], episode.outcome)
 
 
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:

@@ -44,7 +44,7 @@ def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     name = TaskSpec.untrusted(about["task"]).task
     columns = meanings(bool(about.get("images")))
     configs = {table: [f"{table}/train"] for table in columns}
-    front = dataset_metadata(f"Episodes of {name}", ["agent-traces", name], configs)
+    front = dataset_metadata(f"Episodes of {name}", [name], configs)
     front["configs"][0]["default"] = True
     return rendered(_TEMPLATES / "episodes.md", front, repo=repo, name=name, about=about, meanings=columns)
 

@@ -226,15 +226,6 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
     return [{"role": one["role"], "content": encodable(in_words(one["content"]))} for one in messages]
 
 
-def trace(row: Mapping[str, Any]) -> bytes:
-    """Converts an episode's row to the Session Trace Simple Format, which the Hub's viewer of traces shows."""
-    name = f"{row['environment']} {row['seed']}"
-    result = {"outcome": repr(row["outcome"]), "ending": row["ending"]}
-    head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **result}
-    lines = [head, *({"type": "message", "message": message} for message in row["messages"])]
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-
-
 def _listed(credit: float | Sequence[float] | None) -> list[float]:
     if credit is None:
         return []

@@ -13,7 +13,7 @@ from typing import Any, Unpack, overload
 from hf_credit.content import Image
 from hf_credit.files import OwnFolder, filled
 from hf_credit.hub import cards, safety, tables
-from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, set_apart, trace
+from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, set_apart
 from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
@@ -64,16 +64,13 @@ class EpisodeSet(Sequence[Episode]):
         return self.episodes[index]
 
 
-def publish_episodes(
-    episodes: EpisodeSet, repo: str, *, chat: Chat | None = None, traces: bool = False, **where: Any
-) -> Published:
+def publish_episodes(episodes: EpisodeSet, repo: str, *, chat: Chat | None = None, **where: Any) -> Published:
     """Publishes episodes and their decisions as a dataset.
 
     Args:
         episodes: the episodes, with their starts and their credit, if any.
         repo: owner/name.
         chat: the chat that rendered them; the dataset records the hashes of its tokenizer and template.
-        traces: also writes each conversation in the format of the Hub's viewer of traces.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
@@ -81,10 +78,10 @@ def publish_episodes(
     """
     with OwnFolder() as folder:
         save_episodes(folder, episodes, chat=chat)
-        return publish_episode_folder(folder, repo, traces=traces, **where)
+        return publish_episode_folder(folder, repo, **where)
 
 
-def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = False, **where: Any) -> Published:
+def publish_episode_folder(folder: str | Path, repo: str, **where: Any) -> Published:
     """Publishes a folder that `save_episodes` wrote.
 
     Raises:
@@ -95,16 +92,14 @@ def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = Fals
     files = {name: path for name, path in safety.files_of(folder).items() if name.endswith(".parquet")}
     files[tables.DESCRIPTION_FILE] = folder / tables.DESCRIPTION_FILE
     files["README.md"] = cards.episodes_card(repo, about).encode()
-    rows = list(tables.read_table(folder, "episodes", "train", tables.features("episodes", bool(about.get("images")))))
-    if len(rows) != about["rows"]["episodes"]:
+    columns = tables.features("episodes", bool(about.get("images")))
+    count = sum(1 for _ in tables.read_table(folder, "episodes", "train", columns))
+    if count != about["rows"]["episodes"]:
         raise ValueError(
-            f"{folder} must have {about['rows']['episodes']} episodes, by its description, got {len(rows)}; save them "
-            "again."
+            f"{folder} must have {about['rows']['episodes']} episodes, as described, got {count}; save them again."
         )
-    if traces:
-        files |= {f"traces/{row['id']}.jsonl": trace(row) for row in rows}
-    replaces = ("episodes/", "decisions/", "traces/")
-    message = f"Publish {len(rows)} episodes"
+    replaces = ("episodes/", "decisions/", "traces/")  # versions up to 0.9 wrote the last
+    message = f"Publish {count} episodes"
     return publish(files, repo, repo_type="dataset", message=message, replaces=replaces, **where)
 
 

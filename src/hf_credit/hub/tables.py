@@ -54,7 +54,7 @@ _EPISODES: Mapping[str, _Column] = {
     "path": (_TOKENS, "in a tree of episodes, the branch taken at each fork"),
     "inherited": (_WHOLE, "number of first decisions that an earlier episode of the same start holds too"),
     "ways": (_WHOLE, "number of leaves of the tree that it stands for: more than 1 if it ended before a fork"),
-    "scored": (_WHOLE, "number of scores behind its outcome; 0 if it was not scored, and then `outcome` is NaN"),
+    "scored": (_WHOLE, "number of scores of its outcome; 0 if it was not scored, and then `outcome` is NaN"),
     "next_context": (_TOKENS, "tokens of the next context, if the episode was truncated"),
     "next_context_images": (_STRING, "the index of the first token of each image in it, and the image, as JSON"),
     "images": (List(Image()), "images of the episode, each once; JSON has its `path` in the place of each"),
@@ -117,8 +117,8 @@ def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[st
         part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
         columns = {name: [row[name] for row in part] for name in features}
         file = folder / config / f"{split}-{index:05d}-of-{shards:05d}.parquet"
-        with replaced(file) as beside:
-            pq.write_table(Dataset.from_dict(columns, features=features).data.table, beside)  # to_parquet shows a bar
+        with replaced(file) as new:
+            pq.write_table(Dataset.from_dict(columns, features=features).data.table, new)  # to_parquet shows a bar
 
 
 def read_table(folder: Path, config: str, split: str, features: Features | None) -> Iterator[dict[str, Any]]:

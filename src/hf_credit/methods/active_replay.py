@@ -252,7 +252,7 @@ class BranchAdvantages(Options):
         reply estimates |grad log pi|^2 in the logits: its mean is 1 - sum p^2.
         """
         _set_squared_gradients(vertices, context)
-        own: dict[str, Profile] = {}
+        profiles_here: dict[str, Profile] = {}
         later: dict[int, tuple[Sums, Sums]] = {}
         for vertex in reversed(vertices):
             noise, tokens = later[id(vertex)] = self._noise_and_tokens(vertex, later)
@@ -265,12 +265,12 @@ class BranchAdvantages(Options):
             error = vertex.residual**2 - within / count if count > 1 else 0.0
             profile = Profile(visits, all_noise, all_tokens, float(count > 1), within, error)
             for key in {self._key(vertex)} | ({START} if vertex.depth == 0 else set()):
-                own[key] = own.get(key, Profile()).plus(profile)
+                profiles_here[key] = profiles_here.get(key, Profile()).plus(profile)
         steps = [one for vertex in vertices for one in vertex.children]
         tokens_of_process = sum(one.tokens for one in steps), sum(one.weight * one.tokens for one in steps)
         profiles: dict[str, Profile] = {}
         generated = unbranched = 0.0
-        for of_process, more, weighted in context.gather([(own, *tokens_of_process)]):
+        for of_process, more, weighted in context.gather([(profiles_here, *tokens_of_process)]):
             for key, profile in of_process.items():
                 profiles[key] = profiles.get(key, Profile()).plus(profile)
             generated, unbranched = generated + more, unbranched + weighted
@@ -316,8 +316,8 @@ def _set_squared_gradients(vertices: Sequence[_Vertex], context: MethodContext) 
         logprobs = context.logprobs(decisions)
     rest = iter(logprobs)
     for vertex, one in steps:
-        own = [next(rest) for decision in one.step if not decision.observed]
-        squared = sum(max(-math.expm1(token), 0.0) for tokens in own for token in tokens)
+        replies = [next(rest) for decision in one.step if not decision.observed]
+        squared = sum(max(-math.expm1(token), 0.0) for tokens in replies for token in tokens)
         one.squared_gradient = vertex.squared_gradient + squared
 
 

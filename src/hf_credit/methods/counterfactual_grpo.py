@@ -169,9 +169,9 @@ class CounterfactualAdvantages(Options):
         pairs = {role: _matched(collected, without(self._removed_for(role))) for role in self.roles}
 
         # Running moments over all processes (eqs. 2 and 3)
-        own = dict(stream for role in self.roles for stream in self._streams(role, pairs[role]))
-        gathered = context.gather([own])
-        batch = {name: [value for of_process in gathered for value in of_process[name]] for name in own}
+        streams = dict(stream for role in self.roles for stream in self._streams(role, pairs[role]))
+        gathered = context.gather([streams])
+        batch = {name: [value for of_process in gathered for value in of_process[name]] for name in streams}
         updated = memory.updated(batch, self.decay)
         moments = updated if self.order == "current" else memory
         self._log(batch, moments, context)

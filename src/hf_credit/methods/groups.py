@@ -270,9 +270,9 @@ def of_groups(
             collector, evaluation = Verified(inner=collector, oracle=oracle), Verified(required=False)
         elif "answers" in needs:
             collector = Answers(inner=collector)
-        own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
+        parts = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
         weight = estimator.outcome_weight if isinstance(estimator, OfVerdicts) else 0.0
-        return Method(name=name, **weighed(estimator, weight, grouped=True), **own)
+        return Method(name=name, **weighed(estimator, weight, grouped=True), **parts)
 
     def without(group_size: GroupSize = 8, estimator: Any = estimator) -> Method:
         return with_oracle(group_size, estimator)

@@ -56,9 +56,9 @@ class NestedGroups(OfTurns):
         numbers: dict[tuple[int, ...], int] = {}
         anchors = []
         for turns in active.sum(dim=1).tolist():
-            own = list(itertools.islice(states, turns))
+            of_episode = list(itertools.islice(states, turns))
             for turn in range(turns):
-                seen = [tuple(own[turn - level : turn + 1]) for level in range(min(turn, self.history) + 1)]
+                seen = [tuple(of_episode[turn - level : turn + 1]) for level in range(min(turn, self.history) + 1)]
                 known = [numbers.setdefault(one, len(numbers)) for one in seen]
                 anchors.append([*known, *[-1] * (self.history + 1 - len(known))])
         table = torch.tensor(anchors, dtype=torch.long).reshape(-1, self.history + 1)

@@ -82,8 +82,8 @@ class TurnGroup(Options):
         returns = discounted_returns(rewards, active, self.gamma)
         unknown = returns.isnan()
         found = turn_group_advantages(returns, active & ~unknown, self.min_active).masked_fill(unknown, math.nan)
-        own = [row.roll(-steps) for row, steps in zip(found[local], before, strict=True)]
-        return torch.stack(own) if own else found[local]
+        from_starts = [row.roll(-steps) for row, steps in zip(found[local], before, strict=True)]
+        return torch.stack(from_starts) if from_starts else found[local]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +125,8 @@ class TrajectoryOutcome:
             None if one.ending == Ending.ERROR or math.isnan(one.outcome) or not one.decisions else one.outcome
             for one in collected.episodes
         ]
-        own = [[*[None] * steps, one] for steps, one in zip(before, outcomes, strict=True)]
-        rows, local = base.all_gather_with_slice(own, context)
+        placed = [[*[None] * steps, one] for steps, one in zip(before, outcomes, strict=True)]
+        rows, local = base.all_gather_with_slice(placed, context)
         found = turn_group_advantages(*pad_to_matrix(rows))[local].tolist()
         given = [None if one is None else row[steps] for one, row, steps in zip(outcomes, found, before, strict=True)]
         return Credit(decisions=base.broadcast_to_decisions(collected, given))

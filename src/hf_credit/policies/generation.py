@@ -45,16 +45,16 @@ def sampler(
     Raises:
         ValueError: a sampling parameter is out of range.
     """
-    one, media = Sampling(**sampling), media_of(tokenizer)
-    draw = {"do_sample": True, "temperature": one.temperature, "top_p": one.top_p, "top_k": one.top_k}
+    checked, media = Sampling(**sampling), media_of(tokenizer)
+    draw = {"do_sample": True, "temperature": checked.temperature, "top_p": checked.top_p, "top_k": checked.top_k}
     config = GenerationConfig(
-        max_new_tokens=one.max_new_tokens,
-        repetition_penalty=one.repetition_penalty,
+        max_new_tokens=checked.max_new_tokens,
+        repetition_penalty=checked.repetition_penalty,
         eos_token_id=end_tokens(model, tokenizer),
         pad_token_id=media.tokenizer.pad_token_id,
         suppress_tokens=media.unsampled or None,
         disable_compile=True,
-        **({**draw, "min_p": one.min_p or None} if one.temperature > 0 else {"do_sample": False}),
+        **({**draw, "min_p": checked.min_p or None} if checked.temperature > 0 else {"do_sample": False}),
     )
     return PrefixSampler(model, config, logprobs, media)
 
@@ -168,11 +168,11 @@ def without_defaults(model: Any) -> Iterator[None]:
     Elsewhere, transformers takes it from the model's own `generation_config.json`.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    own, inner.generation_config = inner.generation_config, GenerationConfig()
+    config, inner.generation_config = inner.generation_config, GenerationConfig()
     try:
         yield
     finally:
-        inner.generation_config = own
+        inner.generation_config = config
 
 
 def max_context_tokens(model: Any, max_new_tokens: int) -> int | None:
@@ -257,8 +257,8 @@ def reply_logprobs(
         for row, (context, reply) in enumerate(batch):
             ids[row, : len(context) + len(reply)] = torch.tensor([*context, *reply])
         ids = ids.to(model.device)
-        own = (media or Media(None)).of_rows((context, ()) for context, _ in batch)
-        others = media.inputs(model, ids, own["media"]) if media and own else {}
+        row_media = (media or Media(None)).of_rows((context, ()) for context, _ in batch)
+        others = media.inputs(model, ids, row_media["media"]) if media and row_media else {}
         with evaluating(model):
             logits = cast(Any, model)(input_ids=ids, use_cache=False, **others).logits
         lengths = [len(reply) for _, reply in batch]

@@ -58,6 +58,6 @@ def build_vision_model(processor: LlavaProcessor, config: MicroConfig) -> LlavaF
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = LlavaForConditionalGeneration(whole)
-        with torch.no_grad():  # the default is quiet beside the pixels, and places would be learned late
+        with torch.no_grad():  # the default is small next to the pixels, and places would be learned late
             model.model.vision_tower.embeddings.position_embedding.weight.mul_(8)
     return model

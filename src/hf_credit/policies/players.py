@@ -77,13 +77,13 @@ def _seed(seed: int | None) -> int:
 
 def _on_the_wire(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message of a template in the form of chat completions."""
-    one = {name: message[name] for name in ("role", "tool_call_id") if name in message}
-    one["content"] = in_words(message.get("content"))
+    sent = {name: message[name] for name in ("role", "tool_call_id") if name in message}
+    sent["content"] = in_words(message.get("content"))
     if message.get("tool_calls"):
         made = [(call["id"], call.get("function", call)) for call in message["tool_calls"]]
         called = [(number, {"name": it["name"], "arguments": json.dumps(it["arguments"])}) for number, it in made]
-        one["tool_calls"] = [{"id": number, "type": "function", "function": function} for number, function in called]
-    return one
+        sent["tool_calls"] = [{"id": number, "type": "function", "function": function} for number, function in called]
+    return sent
 
 
 def _text(choice: Mapping[str, Any]) -> str | None:

@@ -77,15 +77,15 @@ def load_role_models(
     require_untrained(interaction, models)
     found: dict[str, GenerateFn | Player] = {}
     for role, model in models.items():
-        name, own = name_and_options(f"the model of {role!r}", model)
+        name, options = name_and_options(f"the model of {role!r}", model)
         if name in PLAYERS:
             given = {"interaction": interaction} if name == "script" else {"max_new_tokens": max_new_tokens}
-            refuse_options("player", PLAYERS[name], name, {**given, **own})
-            found[role] = PLAYERS[name](**{**given, **own}).check()
+            refuse_options("player", PLAYERS[name], name, {**given, **options})
+            found[role] = PLAYERS[name](**{**given, **options}).check()
             continue
-        refuse_options("role model", Sampling, name, own)
+        refuse_options("role model", Sampling, name, options)
         network = load_alike(f"a model that replies for {role!r}", name, tokenizer, device, trust_remote_code)
-        found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **own})
+        found[role] = sampler(network, tokenizer, **{"max_new_tokens": max_new_tokens, "temperature": 0, **options})
     return found
 
 
@@ -136,8 +136,8 @@ class SavedPolicy:
         loaded = load_sampler(model, spec.sampling, device, trust_remote_code, base, self._logprobs)
         self.network, processing_class, self.generate = loaded
         self.tokenizer = media_of(processing_class).tokenizer
-        own = self._role_models, interaction, processing_class, most, device, trust_remote_code
-        self._others = load_role_models(*own)
+        of_roles = self._role_models, interaction, processing_class, most, device, trust_remote_code
+        self._others = load_role_models(*of_roles)
         self.chat = Chat(processing_class, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.max_context_tokens = max_context_tokens(self.network, most)
 
@@ -175,5 +175,5 @@ class SavedPolicy:
         """Returns plain values for results: the model, its setup, and the models of untrained roles, `None` for the
         policy itself."""
         untrained = {role: self._role_models.get(role) for role in TrainedRoles(self.interaction).untrained}
-        own = {"model": self.model, "setup": self.spec.to_dict()}
-        return dict(public({**own, "role_models": untrained} if untrained else own))
+        facts = {"model": self.model, "setup": self.spec.to_dict()}
+        return dict(public({**facts, "role_models": untrained} if untrained else facts))

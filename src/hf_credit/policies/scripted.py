@@ -235,10 +235,10 @@ def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
         labels = [IGNORED] * len(row.prompt_ids) + [token if on else IGNORED for token, on in tokens]
         rows.append({"input_ids": [*row.prompt_ids, *row.completion_ids], "labels": labels})
         if flat:
-            own = [flat[int(place)] for place, on in zip(row.advantages, row.loss_mask, strict=True) if on]
-            rows[-1]["counts"] = list(map(len, own))
-            rows[-1]["tokens"] = [token for shares in own for token in shares]
-            rows[-1]["shares"] = [share for shares in own for share in shares.values()]
+            learned = [flat[int(place)] for place, on in zip(row.advantages, row.loss_mask, strict=True) if on]
+            rows[-1]["counts"] = list(map(len, learned))
+            rows[-1]["tokens"] = [token for shares in learned for token in shares]
+            rows[-1]["shares"] = [share for shares in learned for share in shares.values()]
         if images := [image.png for image in images_of(row.prompt_ids + row.completion_ids)]:
             rows[-1]["media"] = images
     return rows

@@ -464,11 +464,11 @@ def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
     try:
         return interaction.spec()
     except ValueError:
-        own: dict[str, Any] = {"interaction": class_name(interaction)}
+        described: dict[str, Any] = {"interaction": class_name(interaction)}
     if isinstance(interaction, Wrapper):
         plain = {name: value for name, value in vars(interaction).items() if isinstance(value, _PLAIN)}
-        own |= {"options": plain, "wraps": fingerprint(interaction.inner)}
-    return own
+        described |= {"options": plain, "wraps": fingerprint(interaction.inner)}
+    return described
 
 
 def class_name(value: Any) -> str:

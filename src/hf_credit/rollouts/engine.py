@@ -333,9 +333,9 @@ class Engine(Generic[S]):
         of_roles: Any = self.generate if isinstance(self.generate, Mapping) else {}
         players: list[Any] = [of_roles.get(request.role, self.generate) for _, _, request in requests]
         for player in dict.fromkeys(one for one in players if isinstance(one, Player)):
-            own = [one for one, its in zip(requests, players, strict=True) if its is player]
-            replies = player.replies([(running.state, one, running.draw_seed(one.event)) for running, _, one in own])
-            for (running, index, request), reply in zip(own, replies, strict=True):
+            asked = [one for one, its in zip(requests, players, strict=True) if its is player]
+            replies = player.replies([(running.state, one, running.draw_seed(one.event)) for running, _, one in asked])
+            for (running, index, request), reply in zip(asked, replies, strict=True):
                 with _ErrorsEnd(self.failures, running):
                     if isinstance(reply, Exception):
                         raise reply

@@ -47,7 +47,7 @@ class Ledger:
             starts: their requests, by which episodes for comparison are known.
         """
         episodes = list(episodes)
-        own = [decision for episode in episodes for decision in episode.own_decisions]
+        decisions = [decision for episode in episodes for decision in episode.own_decisions]
         role_tokens, counterfactual_tokens = Counter[str](), 0
         for episode in episodes:
             for decision in episode.own_decisions:
@@ -56,9 +56,9 @@ class Ledger:
                 counterfactual_tokens += tokens if starts and starts[episode.start].comparison else 0
         return cls(
             scoring_events=sum(episode.scored for episode in episodes),
-            prompt_tokens=sum(len(decision.context_ids) for decision in own),
-            completion_tokens=sum(len(decision.action_ids) for decision in own),
-            decisions=dict(Counter(decision.role for decision in own)),
+            prompt_tokens=sum(len(decision.context_ids) for decision in decisions),
+            completion_tokens=sum(len(decision.action_ids) for decision in decisions),
+            decisions=dict(Counter(decision.role for decision in decisions)),
             role_tokens=dict(role_tokens),
             counterfactual_tokens=counterfactual_tokens,
         )

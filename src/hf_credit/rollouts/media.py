@@ -1,7 +1,7 @@
 """What a model reads of messages besides their text: the one place from images to tokens and pixel inputs.
 
 `Media` is for models of text alone. `Pictures` asks the model's own processor. Another kind of part, such as sound,
-would be a class beside it.
+would be a class next to it.
 """
 
 from __future__ import annotations
@@ -239,10 +239,10 @@ class Pictures(Media):
         numbers: dict[tuple[int, str], int] = {}
         found = [row.copy() for row in rows]
         for row, images in zip(found, media or [[]] * len(rows), strict=True):
-            own = [numbers.setdefault(one, -1 - len(numbers)) for one in enumerate(images)]
+            of_row = [numbers.setdefault(one, -1 - len(numbers)) for one in enumerate(images)]
             places = np.isin(row, self.unsampled)
             counts = self._counts([Image(png) for png in images], int(places.sum()))
-            row[places] = np.repeat(np.array(own, dtype=np.int64), counts)
+            row[places] = np.repeat(np.array(of_row, dtype=np.int64), counts)
         return found, {number: png for (_, png), number in numbers.items()}
 
     def positions(self, model: Any, ids: Any, mask: Any, media: Sequence[Sequence[str]] | None) -> Any:

@@ -214,9 +214,9 @@ class LocalContext:
         """Returns the cost of what a policy played, which another model may have."""
         if self.player is None or policy != "player":
             return played
-        own = self.player if isinstance(self.player, Mapping) else dict.fromkeys(played.role_tokens, self.player)
+        roles = self.player if isinstance(self.player, Mapping) else dict.fromkeys(played.role_tokens, self.player)
         usual = self.engine.generate if self.engine is not None and isinstance(self.engine.generate, Mapping) else {}
-        players = {role: one for role, one in own.items() if isinstance(one, Player) and one is not usual.get(role)}
+        players = {role: one for role, one in roles.items() if isinstance(one, Player) and one is not usual.get(role)}
         tokens = sum(count for role, count in played.role_tokens.items() if role not in players)
         tokens += sum(one.taken() for one in dict.fromkeys(players.values()))
         return Ledger(scoring_events=played.scoring_events, others={CONTINUATIONS: tokens} if tokens else {})

@@ -19,8 +19,8 @@ def end_tokens(model: Any, tokenizer: PreTrainedTokenizerBase | ProcessorMixin) 
     try:
         return list(Chat(tokenizer, ends=declared).end_tokens)
     except ChatTemplateError:  # of a policy of tokens only
-        own: Any = getattr(tokenizer, "tokenizer", tokenizer)
-        return sorted({own.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
+        inner: Any = getattr(tokenizer, "tokenizer", tokenizer)
+        return sorted({inner.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
 
 
 def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:

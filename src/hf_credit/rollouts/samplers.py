@@ -120,8 +120,8 @@ def sample(
         samplers: Any = generate if isinstance(generate, Mapping) else {None: generate}
         for name, sampler in samplers.items():
             if indices := [index for index, role in enumerate(roles) if name in (role, None)]:
-                own = [contexts[index] for index in indices]
-                generations = sampler.seeded(own, [seeds[index] for index in indices]) if seeded else sampler(own)
+                part = [contexts[index] for index in indices]
+                generations = sampler.seeded(part, [seeds[index] for index in indices]) if seeded else sampler(part)
                 found.update(zip(indices, generations, strict=True))
     replies = [found[index] for index in range(len(contexts))]
     PULSE.replied([len(reply.ids) for reply in replies])

@@ -67,8 +67,8 @@ def _judged_at_once(
     def described(number: int, one: Decision, world: Any, action: str) -> Decision:
         if one.trained and not one.observed and one.id not in moves:
             asked = next(asked for asked in interaction.pending(one.state) if asked.event == one.event)
-            own: Any = {"reply": one.action_text, "action": action, "state": world, "episode": number}
-            moves[one.id] = Move(messages=asked.messages, tools=asked.tools, **own)
+            facts: Any = {"reply": one.action_text, "action": action, "state": world, "episode": number}
+            moves[one.id] = Move(messages=asked.messages, tools=asked.tools, **facts)
         return one
 
     action_of: Any = getattr(interaction, "action_of", lambda *state_and_reply: state_and_reply)

@@ -162,9 +162,9 @@ class TaskSpec(Prompts):
             return None
         names = () if {self.task, known.task} & set(collaborations.known()) else ("history", "instructions")
         pairs = [(name, getattr(self, name), getattr(known, name)) for name in names]
-        own, other = (dict(one.chat_template_kwargs) for one in (self, known))
-        own.pop(TODAY, other.pop(TODAY, None))  # each run has its own date
-        pairs.append(("chat_template_kwargs", own, other))
+        switches, known_switches = (dict(one.chat_template_kwargs) for one in (self, known))
+        switches.pop(TODAY, known_switches.pop(TODAY, None))  # each run has its own date
+        pairs.append(("chat_template_kwargs", switches, known_switches))
         differences = [f"{name}={here!r}, not {there!r}" for name, here, there in pairs if here != there]
         if not differences:
             return None

@@ -48,7 +48,7 @@ def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping
     require_untrained(interaction, samplers)
     if samplers and args.role_adapters is not None:
         raise ValueError(
-            f"role_adapters reply for every role, got samplers of {', '.join(samplers)} beside them; leave one out."
+            f"role_adapters reply for every role, got samplers of {', '.join(samplers)} as well; leave one out."
         )
 
 

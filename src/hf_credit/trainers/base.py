@@ -316,8 +316,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
 
     def checkpoint_state(self) -> dict[str, Any]:
         rollouts = self._buffered_inputs if self.in_generation else None
-        own = {"step": self._step, "rollouts": rollouts, "ledger": self.ledger.to_dict()}
-        return {**super().checkpoint_state(), **own}
+        collected = {"step": self._step, "rollouts": rollouts, "ledger": self.ledger.to_dict()}
+        return {**super().checkpoint_state(), **collected}
 
     def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
         if same:

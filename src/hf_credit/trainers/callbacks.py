@@ -19,6 +19,7 @@ from hf_credit.rollouts import Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.metric_names import METRICS
 from hf_credit.rollouts.pulse import PULSE, WITHIN
+from hf_credit.trainers.ranks import from_main
 from hf_credit.words import counted
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,20 @@ class IntervalsOfThisRun(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.compute_steps(args, state.max_steps)
+
+
+class StopWhenSpent(TrainerCallback):
+    """Ends a training once `max_sampled_tokens` are sampled, and all episodes of the generation are trained on."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def spent() -> bool:  # where only the main process has the ledger, too
+            return bool(self.trainer.ledger.completion_tokens >= args.max_sampled_tokens)
+
+        if not self.trainer.in_generation:
+            control.should_training_stop |= from_main(self.trainer.accelerator, spent)
 
 
 class WarnWithoutSignal(EpisodeCallback):
@@ -280,7 +295,7 @@ def headlines(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 class PulseCallback(TrainerCallback):
-    """Prints what a long update does, on the main process; a base class behind it shows the `headlines` of a log."""
+    """Prints what a long update does, on the main process; its base class shows the `headlines` of a log."""
 
     @property
     def renews(self) -> bool:

@@ -32,7 +32,7 @@ C = TypeVar("C", bound=type)
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
-_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget")
+_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget", "max_sampled_tokens")
 # The least of whole numbers.
 _LEAST = {
     **dict.fromkeys(("max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
@@ -93,6 +93,9 @@ class RunSettings:
             generation call.
         max_context_tokens: an episode ends as truncated when its next context is longer, in tokens. `None` takes what
             the model's positions leave besides `max_completion_length`.
+        max_sampled_tokens: ends the training with the generation in which this many tokens are sampled over all
+            processes, replies of replays included; `None` leaves the end to `max_steps` and `num_train_epochs`.
+            Methods that are compared should end with equal tokens, at a constant learning rate.
         resume_with_changed: names of the settings that may differ between a checkpoint and the run that resumes it.
         log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit:
             those of the tasks with the largest. Every `logging_steps` updates; 0 writes none. When the file exceeds
@@ -127,6 +130,7 @@ class RunSettings:
     router_aux_loss_coef: float | None = 0.0
     max_concurrent_episodes: int = 256
     max_context_tokens: int | None = None
+    max_sampled_tokens: int | None = None
     resume_with_changed: list[str] | None = None
     log_episodes: int = 4
     collector: str | None = None

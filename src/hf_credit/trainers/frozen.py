@@ -58,14 +58,14 @@ class FrozenPolicy(Component):
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Gives the policy the weights of the copy, and its own again on exit, also on errors."""
-        own = {name: parameter.data for name, parameter in self._trained()}
+        current = {name: parameter.data for name, parameter in self._trained()}
         try:
             for name, parameter in self._trained():
                 parameter.data = self.weights[name].to(parameter.dtype)
             yield
         finally:
             for name, parameter in self._trained():
-                parameter.data = own[name]
+                parameter.data = current[name]
 
     def on_checkpoint(self, folder: Path) -> None:
         weights = {name: weight.contiguous() for name, weight in self.weights.items()}

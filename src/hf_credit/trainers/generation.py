@@ -82,15 +82,15 @@ class GeneratingTrainer(ResumableTrainer):
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters
 
-            self.adapters = own = RoleAdapters(self)
+            self.adapters = adapters = RoleAdapters(self)
             if self.vllm is None:
-                self.engine.generate = own.samplers(self.continuing_replies, ranks)
+                self.engine.generate = adapters.samplers(self.continuing_replies, ranks)
             else:
                 from hf_credit.trainers.role_requests import RoleRequests
 
-                own.requests = RoleRequests(own.model, args, self.accelerator, self.vllm, self.new_client)
-                self.engine.generate = own.requests
-            self.add_callback(own)
+                adapters.requests = RoleRequests(adapters.model, args, self.accelerator, self.vllm, self.new_client)
+                self.engine.generate = adapters.requests
+            self.add_callback(adapters)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:

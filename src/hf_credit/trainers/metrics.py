@@ -82,7 +82,7 @@ def summarise(
     episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int], later: bool = False
 ) -> EpisodeSummary:
     """Summarises an episode and the advantages of its decisions."""
-    own = episode.own_decisions
+    decisions = episode.own_decisions
     numbers = [one_number(one) for one in advantages]
     return EpisodeSummary(
         outcome=episode.outcome,
@@ -90,8 +90,8 @@ def summarise(
         metrics=dict(episode.metrics),
         turns=episode.turns,
         generated=episode.generated_tokens,
-        context=sum(len(decision.context_ids) for decision in own),
-        cut=sum(was_cut(one.action_ids, end_tokens) for one in own if not one.observed),
+        context=sum(len(decision.context_ids) for decision in decisions),
+        cut=sum(was_cut(one.action_ids, end_tokens) for one in decisions if not one.observed),
         advantages=tuple(number for number in numbers if number is not None),
         decisions=tuple(
             DecisionSummary(
@@ -102,9 +102,9 @@ def summarise(
                 reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
                 observed=decision.observed,
             )
-            for decision, number in zip(own, numbers[episode.prefix_length :], strict=True)
+            for decision, number in zip(decisions, numbers[episode.prefix_length :], strict=True)
         ),
-        verdicts=tuple(one.verdict.valid for one in own if one.verdict is not None),
+        verdicts=tuple(one.verdict.valid for one in decisions if one.verdict is not None),
         earlier_thoughts=_earlier_thoughts(episode),
         later=later,
     )

@@ -18,13 +18,13 @@ def shared_lengths(rows: Sequence[Integers]) -> list[int]:
 
     The tokens of an image, one negative number in a row, stay together.
     """
-    found = [0]
+    found, images = [0], np.concatenate(rows).min() < 0
     for one, other in zip(rows[1:], rows[:-1], strict=True):
         both = min(len(one), len(other))
         differs = one[:both] != other[:both]
         first = int(differs.argmax()) if differs.any() else both
         last = max(first - 1, 0)
-        if (rest := one[last:]).min(initial=0) < 0:
+        if images and (rest := one[last:]).min(initial=0) < 0:
             torn = np.isin(one[:last], rest[rest < 0])
             last = int(torn.argmax()) if torn.any() else last
         found.append(last)

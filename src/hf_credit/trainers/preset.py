@@ -57,7 +57,7 @@ class Preset:
         cls.method_name, cls.defaults = method, defaults
         config = next(one for one in cls.__mro__[1:] if issubclass(one, RunSettings))
         settings, kinds = {one.name: one for one in dataclasses.fields(config)}, get_type_hints(config)
-        options, texts, own = options_of(methods.find(method)), arguments_in(cls.__doc__ or ""), vars(cls).copy()
+        options, texts, body = options_of(methods.find(method)), arguments_in(cls.__doc__ or ""), vars(cls).copy()
         fields = inspect.get_annotations(cls)
         for name, option in options.items():
             if option.field_type is not None:
@@ -65,12 +65,12 @@ class Preset:
         for name in defaults:
             fields.setdefault(name, kinds.get(name))
         for name in fields:
-            text, bounds, default = texts.get(name, ""), "", defaults.get(name, own.get(name))
+            text, bounds, default = texts.get(name, ""), "", defaults.get(name, body.get(name))
             if name in options:
                 option = options[name]
                 text = text or option.text
                 bounds = f"; {option.values}" if get_origin(option.kind) is Annotated else ""
-                default = default if name in defaults or name in own else option.default
+                default = default if name in defaults or name in body else option.default
             if text or name not in settings:
                 setattr(cls, name, documented_field(default, text, bounds))
             else:

@@ -258,14 +258,14 @@ def _smaller(full: Job, tasks: int) -> dict[str, Any]:
 def _at_hand(interaction: Interaction[Any], episodes: Sequence[Episode]) -> Iterator[str]:
     """What the task has besides its outcome, and what takes it."""
     judged, player = Oracled(interaction).check_oracle(None), Scripted(interaction).scripted_player(1.0)
-    own = "its own player" if player is not None else "recorded episodes that succeeded"
+    source = "its own player" if player is not None else "recorded episodes that succeeded"
     if judged is not None:
         yield "the verdicts of its oracle on every move (verifiable_process)"
     if Replayable(interaction).replayable:
-        yield f"starts in reach, late in walks of {own}, as its states are restored by replay"
+        yield f"starts in reach, late in walks of {source}, as its states are restored by replay"
     if any(decision.reward for episode in episodes for step in episode.steps[:-1] for decision in step):
         yield "the rewards of its steps (methods of `hf-credit methods` that read them, such as ppo)"
-    yield f"a warm-up on {own} (hf-credit warm-up)"
+    yield f"a warm-up on {source} (hf-credit warm-up)"
 
 
 def _unread(episodes: Sequence[Episode]) -> Counter[str]:

@@ -131,12 +131,12 @@ class TaskArguments(PromptSettings, ScriptArguments):
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
         if self.oracle is not None:
-            self.oracle, own = name_and_options("oracle", self.oracle)
-            self.oracle_options = {**own, **_options(self.oracle_options)}
+            self.oracle, more = name_and_options("oracle", self.oracle)
+            self.oracle_options = {**more, **_options(self.oracle_options)}
         task = self.spec()
         if self.problem_sets and (self.dataset_name or task.has_prompts()):
             raise ValueError(
-                f"problem_sets replace the dataset of a collaboration, got {self.problem_sets} beside "
+                f"problem_sets replace the dataset of a collaboration, got {self.problem_sets} and "
                 f"{self.dataset_name or self.task!r}; leave one of them out."
             )
         one_of("training", self.training, TRAININGS)
@@ -348,18 +348,18 @@ def describe_fields(arguments: Sequence[str]) -> str:
     Raises:
         ValueError: the recipe or the method does not exist.
     """
-    own, method, training, _ = _chosen(arguments)
+    given, method, training, _ = _chosen(arguments)
     config = imported(_config_of(method, training))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
 
     def line(one: dataclasses.Field) -> str:
-        recipe = f"{_shown(own[one.name])}, by default " if one.name in own else ""
+        recipe = f"{_shown(given[one.name])}, by default " if one.name in given else ""
         return f"  --{one.name} {recipe}{_shown(default_of(one))}\n      {one.metadata.get('help', '')}"
 
     ours = [one for one in dataclasses.fields(config) if _changed(one, theirs.get(one.name))]
     rest = [one for one in dataclasses.fields(config) if one not in ours] + list(dataclasses.fields(ModelConfig))
-    listed = ", ".join(f"{one.name} {_shown(own.get(one.name, default_of(one)))}" for one in rest)
+    listed = ", ".join(f"{one.name} {_shown(given.get(one.name, default_of(one)))}" for one in rest)
     options: list[str] = []
     if not hasattr(config, "method_name"):
         found = options_of(methods.find(method)).values()

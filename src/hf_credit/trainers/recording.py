@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from hf_credit import pictures
 from hf_credit.collectors import RolloutBatch
+from hf_credit.content import Image
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     CreditedEpisode,
@@ -33,6 +34,7 @@ from hf_credit.files import append, remove, write, write_json
 from hf_credit.methods import DecisionCredit, DecisionCredits, Method, make
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Engine, Episode, Interaction, LocalContext, MethodContext
+from hf_credit.rollouts.media import images_of
 from hf_credit.rollouts.rows import one_number
 from hf_credit.trainers.callbacks import EpisodeCallback
 from hf_credit.words import cut
@@ -194,6 +196,8 @@ class CompletionsTable(EpisodeCallback):
         found = credited_episodes(collected, advantages, tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))
         rows = [row for number, episode in enumerate(found, before) for row in log_rows(episode, number)]
+        if getattr(trainer, "log_multimodal", False):
+            rows = [row | {"images": own} for row, own in zip(rows, _new_images(collected), strict=True)]
         trainer.show_completions(completion_columns(trainer.ranks.gather(rows)))
         if trainer.model.training:
             pairs = reversed(list(zip(collected.trained, advantages, strict=True)))
@@ -279,8 +283,9 @@ def completion_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns of the table of completions that TRL stores and sends to trackers, without those that say nothing.
 
     Args:
-        rows: from `log_rows`, any number.
+        rows: from `log_rows`, any number; they may have `images`.
     """
+    images = [[image.pil() for image in row.get("images", ())] for row in rows]
     rewards, extra = (
         {name: [row[group][name] for row in rows] for name in (rows[0][group] if rows else ())}
         for group in ("rewards", "extra")
@@ -290,13 +295,20 @@ def completion_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if extra.get("event") == extra.get("role"):
         extra.pop("event", None)
     return {
-        "images": [],
+        "images": images if any(images) else [],  # which TRL takes for none, and then has no such column
         "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],
         "completion": [[{"role": "assistant", "content": row["completion"]}] for row in rows],
         "advantages": [row["advantage"] for row in rows],
         "rewards": rewards,
         "extra": extra,
     }
+
+
+def _new_images(collected: RolloutBatch) -> Iterator[list[Image]]:
+    """Yields the images of the new part of the context of each decision, in the order of `log_rows`."""
+    for episode in collected.episodes:
+        for place in range(episode.prefix_length, len(episode.decisions)):
+            yield images_of(new_context(episode.decisions[:place], episode.decisions[place]))
 
 
 def _or_nan(value: float | None) -> float:

@@ -39,7 +39,7 @@ from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.rollouts.chat import TODAY
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.samplers import Player
-from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
+from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, StopWhenSpent, watched
 from hf_credit.trainers.component import Component
 from hf_credit.trainers.ranks import from_main
 from hf_credit.trainers.saving import correct_card, save_task
@@ -54,7 +54,7 @@ _FREE_SETTINGS = re.compile(
     r"(logging_|log_|save_|hub_|trackio_|vllm_server_|do_|resume_).*|output_dir|run_name|project|report_to|debug|"
     r"disable_tqdm|num_completions_to_print|push_to_hub|enable_jit_checkpoint|restore_callback_states_from_checkpoint|"
     r"max_inflight_tasks|skip_memory_metrics|include_num_input_tokens_seen|local_rank|ddp_timeout|vllm_group_port|"
-    r"vllm_gpu_memory_utilization|token_budget|heartbeat_stale_after_s|request_timeout|weight_(transfer|folder|"
+    r"vllm_gpu_memory_utilization|token_budget|max_sampled_tokens|heartbeat_stale_after_s|request_timeout|weight_(transfer|folder|"
     r"sync_timeout)|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
     r"multiprocessing_context)"
 )
@@ -120,6 +120,8 @@ class ResumableTrainer(Trainer):
         self._saving = False
         self._passes = 0  # over the tasks, before the resumed one
         self.add_callback(IntervalsOfThisRun())
+        if self.args.max_sampled_tokens is not None:
+            self.add_callback(StopWhenSpent(self))
 
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update."""
@@ -129,6 +131,11 @@ class ResumableTrainer(Trainer):
     def components(self) -> list[Component]:
         """The parts of this trainer, in the order in which they were added."""
         return [one for one in self.callback_handler.callbacks if isinstance(one, Component)]
+
+    @property
+    def in_generation(self) -> bool:
+        """Whether a later update may still train on the last generation of episodes."""
+        return False
 
     def checkpoint_state(self) -> dict[str, Any]:
         """What this process needs to resume in addition to what transformers saves: tensors and plain values."""

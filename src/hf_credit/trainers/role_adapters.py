@@ -167,11 +167,11 @@ class RoleAdapters(Component):
         # TRL sets precision and dropout for its own adapter only.
         parameters, modules = dict(self.model.named_parameters()), dict(self.model.named_modules())
         for name, parameter in list(parameters.items()):
-            if (own := _renamed(name, role)) != name:
-                parameters[own].data = parameters[own].data.to(parameter.dtype)
+            if (name_of_role := _renamed(name, role)) != name:
+                parameters[name_of_role].data = parameters[name_of_role].data.to(parameter.dtype)
         for name, module in modules.items():
-            if isinstance(module, nn.Dropout) and (own := _renamed(name, role)) != name:
-                modules[own].p = module.p  # type: ignore[assignment]
+            if isinstance(module, nn.Dropout) and (name_of_role := _renamed(name, role)) != name:
+                modules[name_of_role].p = module.p  # type: ignore[assignment]
 
     def _refuse_names_of_modules(self) -> None:
         modules = {part for name, _ in self.model.named_modules() for part in name.split(".")} - {TRLS_OWN}

@@ -42,11 +42,6 @@ class RowTrainer(ResumableTrainer):
         """The batches of the last generation of episodes, in the slices of training."""
         raise NotImplementedError
 
-    @property
-    def in_generation(self) -> bool:
-        """Whether a later update may still train on the last generation of episodes."""
-        raise NotImplementedError
-
     def weighted(self, rows_of: list[list[Row]]) -> list[Row]:
         """The rows of all episodes in one list, with the weights of `aggregation`."""
         if self.args.importance_sampling_level == "sequence":

@@ -194,8 +194,8 @@ def pack(
     prompts = attention_mask[:, : -scored.shape[1]].sum(dim=1).tolist()
     if not all(prompts):  # padding predicts the first token of such a row
         return None
-    own = unpadded(input_ids, attention_mask)
-    rows, images = media.marked(own, shown)
+    rows_alone = unpadded(input_ids, attention_mask)
+    rows, images = media.marked(rows_alone, shown)
     order = sorted(range(len(rows)), key=lambda row: token_order(rows[row]))
     if runs is None:
         config = unwrapped.config.get_text_config()
@@ -212,20 +212,22 @@ def pack(
     placed = None if of_images is None else of_images.new_zeros(len(of_images), *shape)
     for index, (tree, (first, last)) in enumerate(zip(trees, runs, strict=True)):
         length = slice(len(tree.ids))
-        positions[index, length], ends[index, length] = tree.positions, tree.ends
+        packed_ids[index, length], positions[index, length], ends[index, length] = tree.ids, tree.positions, tree.ends
         for row, path in zip(order[first:last], tree.paths, strict=True):
-            packed_ids[index, path] = own[row][:-1]
+            if images:
+                packed_ids[index, path] = rows_alone[row][:-1]
             if placed is not None and of_images is not None:
                 placed[:, index, path] = of_images[:, row, attention_mask[row].bool()][:, :-1]
             at = path[prompts[row] - 1 :]
             sequence[row], column[row, : len(at)] = index, at
             kept = wanted[row, : len(at)]
-            labels[index, at[kept]] = own[row][prompts[row] :][kept]
+            labels[index, at[kept]] = rows_alone[row][prompts[row] :][kept]
     mask = _visible(torch.from_numpy(ends).to(device))
     if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
         bias = torch.zeros(mask.shape, dtype=unwrapped.dtype, device=device)
         mask = bias.masked_fill(~mask, torch.finfo(unwrapped.dtype).min)
-    ids, seen = torch.from_numpy(packed_ids).to(device), [[images[one] for one in tree.images] for tree in trees]
+    ids = torch.from_numpy(packed_ids).to(device)
+    seen = [[images[one] for one in tree.images] for tree in trees] if images else None
     return Sequences(
         inputs={
             **media.inputs(unwrapped, ids, seen),
@@ -286,8 +288,8 @@ def _cheapest(rows: list[Any], width: int, hidden_size: int, positions: int | No
         if bounds[count] >= least:
             break
         runs = cuts.balanced(count, most)
-        if runs and (own := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
-            least, found = own, runs
+        if runs and (runs_cost := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
+            least, found = runs_cost, runs
     return found
 
 

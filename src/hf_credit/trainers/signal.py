@@ -146,12 +146,12 @@ class Collections(EpisodeCallback):
         return found
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
-        own = [
+        ends = [
             ((trainer.accelerator.process_index, one.instance), one.episode.outcome, one.episode.metrics)
             for one in collected.trained
         ]
         outcomes = [
-            (task, outcome, metrics.get("success", math.nan)) for task, outcome, metrics in trainer.ranks.gather(own)
+            (task, outcome, metrics.get("success", math.nan)) for task, outcome, metrics in trainer.ranks.gather(ends)
         ]
         cost = self._kept.played[trainer.updates_collected][1]
         self.played.append(Played(cost=cost, outcomes=outcomes))

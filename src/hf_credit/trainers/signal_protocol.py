@@ -35,7 +35,7 @@ TASKS = 16  # of a collection of single episodes; a method with several of each 
 
 @dataclass(frozen=True, kw_only=True)
 class SignalProtocol(Protocol):
-    """Measures the signal of methods beside that of the plain outcome.
+    """Measures the signal of methods next to that of the plain outcome.
 
     The methods are those that are named, else that of the policy's training. A collection is an update of a training
     that begins with the policy, with the default settings of `CreditTrainer` and the sampling of the policy.
@@ -124,8 +124,8 @@ class SignalProtocol(Protocol):
         size = self._tasks if single else max(self._tasks // 8 * 2, 2)
         # Methods with collections of different sizes share no task between different collections.
         chosen = [rows[k * self._tasks + place] for k in range(self.collections) for place in range(size)]
-        interaction, own, cpu = setup.build(), setup.sampling, device_of(loading.get("device")) == "cpu"
-        trusted, most = bool(loading.get("trust_remote_code")), own.max_new_tokens
+        interaction, sampling, cpu = setup.build(), setup.sampling, device_of(loading.get("device")) == "cpu"
+        trusted, most = bool(loading.get("trust_remote_code")), sampling.max_new_tokens
         args = CreditConfig(
             **NO_UPDATE,
             output_dir=str(folder),
@@ -139,7 +139,7 @@ class SignalProtocol(Protocol):
             bf16=False,
             gradient_checkpointing=not cpu,
             max_completion_length=most,
-            **{name: getattr(own, name) for name in ("temperature", "top_p", "top_k")},
+            **{name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")},
             chat_template_kwargs=dict(setup.chat_template_kwargs),
             max_concurrent_episodes=loading.get("max_concurrent", 256),
             critic_model=setup.critic_model,

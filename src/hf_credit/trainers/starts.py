@@ -114,9 +114,9 @@ class Starts:
         starts: dict[int, Start] = {}
         for place, number in enumerate(draws.sample(range(len(rows)), len(rows))):
             if (share := (number + offset) / len(rows)) >= _FIRST and (self.player is not None or archived):
-                one = archived.pop() if self.player is None else Start(task=_as_json(rows[place]))
-                horizon = self.horizons.get(one.key, self.horizon)
-                starts |= {place: replace(one, share=share, horizon=horizon)} if horizon < math.inf else {}
+                start = archived.pop() if self.player is None else Start(task=_as_json(rows[place]))
+                horizon = self.horizons.get(start.key, self.horizon)
+                starts |= {place: replace(start, share=share, horizon=horizon)} if horizon < math.inf else {}
         return starts
 
     def played(
@@ -127,13 +127,13 @@ class Starts:
         collected = collector(rows, context, memory)
         marked = tuple(replace(one, later=one.instance in context.starts) for one in collected.rollouts)
         successes: dict[int, list[float]] = {}
-        own: dict[int, Start] = {}
+        new_walks: dict[int, Start] = {}
         for one in marked:
             success = success_of(one.episode)
             if one.trained and one.counted and not math.isnan(success):
                 successes.setdefault(one.instance, []).append(success)
                 if self.own and success >= _SUCCEEDED and not one.later:
-                    own[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
+                    new_walks[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
         begun = [
             (one, fmean(successes[place]) if one.left and one.share < _LATER and place in successes else None)
             for place, one in starts.items()
@@ -142,7 +142,7 @@ class Starts:
         context.mean("starts/horizon", [starts[place].left for place in context.starts])
         context.mean("starts/failed", [float(not one.left) for one, _ in begun])
         context.log("starts/walks", len(self.walks))
-        return replace(collected, rollouts=marked), (begun, [*own.values()])
+        return replace(collected, rollouts=marked), (begun, [*new_walks.values()])
 
     def learn(self, news: Sequence[News]) -> None:
         """Moves the horizons, and adds own successes to the archive, by the news of all processes in their order."""
@@ -195,12 +195,12 @@ class Starts:
             if isinstance(episode, Exception):
                 context.failures.add(episode, "a walk to begin in")
             elif success_of(episode) >= _SUCCEEDED:
-                one, length = starts[place], len(episode.steps)
+                start, length = starts[place], len(episode.steps)
                 # The first state of another task than the row's counts as a later one of it, so none begins there.
-                left = min(int(one.horizon), length - (self.player is None))
-                if one.share >= _LATER:
-                    left = min(left, 1 + int(left * (one.share - _LATER) / (1 - _LATER)))
-                placed[place] = replace(one, left=left, length=length)
+                left = min(int(start.horizon), length - (self.player is None))
+                if start.share >= _LATER:
+                    left = min(left, 1 + int(left * (start.share - _LATER) / (1 - _LATER)))
+                placed[place] = replace(start, left=left, length=length)
                 if 0 < left < length:
                     request = begun_later(self.interaction, episode, length - left)
                     context.starts = {**context.starts, place: replace(request, task=rows[place])}

@@ -118,8 +118,8 @@ class TruncatedPPOConfig(
     def parts(self) -> dict[str, Any]:
         parts = super().parts()
         if "truncation" in parts:
-            own = {"window": self.window, "min_progress": self.min_progress}
-            parts["truncation"]["options"] |= {name: value for name, value in own.items() if value is not None}
+            rule = {"window": self.window, "min_progress": self.min_progress}
+            parts["truncation"]["options"] |= {name: value for name, value in rule.items() if value is not None}
         return parts
 
 

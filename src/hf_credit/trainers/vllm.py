@@ -68,12 +68,12 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
 
 def correct_sampling(trainer: Any, batch: dict[str, Tensor]) -> None:
     """Adds to a batch the ratio by which the loss corrects vLLM's sampling, and logs the largest difference."""
-    own, theirs, mask = batch["old_per_token_logps"], batch["sampling_per_token_logps"], batch["tool_mask"]
+    ours, theirs, mask = batch["old_per_token_logps"], batch["sampling_per_token_logps"], batch["tool_mask"]
     bounds = (trainer.vllm_importance_sampling_clip_min, trainer.vllm_importance_sampling_clip_max)
     batch["importance_sampling_ratio"] = sampling_ratio(
-        own, theirs, mask, trainer.vllm_importance_sampling_mode, *bounds
+        ours, theirs, mask, trainer.vllm_importance_sampling_mode, *bounds
     )
-    drift = trainer.accelerator.gather(largest_difference(own, theirs, mask)).max().item()
+    drift = trainer.accelerator.gather(largest_difference(ours, theirs, mask)).max().item()
     trainer.log_metric("sampler/logprob_difference_max", drift)
 
 

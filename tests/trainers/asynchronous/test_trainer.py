@@ -48,6 +48,14 @@ def test_a_collection_that_is_too_old_is_dropped_whole_and_counted(policy: Path,
     assert trainer.ledger.scoring_events == 4  # they were paid for
 
 
+def test_a_training_ends_once_its_tokens_are_sampled(policy: Path, tmp_path: Path) -> None:
+    played = [collection(ROWS, number, version=number + 1) for number in range(3)]
+    sampled = played[0].ledger.completion_tokens
+    trainer = small_trainer(policy, tmp_path, played, max_steps=3, max_sampled_tokens=sampled + 1)
+    trainer.train()
+    assert (trainer.state.global_step, trainer.ledger.completion_tokens) == (2, 2 * sampled)
+
+
 def test_a_collection_without_credit_takes_no_step(policy: Path, tmp_path: Path) -> None:
     trainer = small_trainer(policy, tmp_path, [collection(NO_CREDIT, 0), collection(ROWS, 1)])
     trainer.train()

@@ -39,7 +39,7 @@ BASE, EXACT, STARTS, JUDGED = "outcome_reward", "exact_advantage", "perfect_star
 """The method that others must beat, and the references that tell what can be gained."""
 
 SURVIVORS = 2
-"""Beside the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most there; at
+"""Besides the fields of `MIDDLE`'s length so many of each kind of methods are measured, those that gain most there; at
 the longest, where an update costs most, the best alone."""
 
 JUDGE_ERROR, RATIOS = 0.1, (0.5, 1.0, 2.0)
@@ -150,8 +150,8 @@ def areas_of(cells: Cells, method: str, error: float = 0.0, repeats: bool = Fals
 def own_of(cells: Cells) -> list[Mapping[str, Any]]:
     """Returns the cells of a rung without references, `BASE`, and methods that are `BASE` by another name there."""
     base = [round(one, 4) for one in areas_of(cells, BASE) or ()]
-    own = [cell for cell in cells if cell["method"] not in {*REFERENCES, BASE}]
-    return [cell for cell in own if [round(one, 4) for one in cell["areas"]] != base]
+    learned = [cell for cell in cells if cell["method"] not in {*REFERENCES, BASE}]
+    return [cell for cell in learned if [round(one, 4) for one in cell["areas"]] != base]
 
 
 def gains(cells: Cells) -> dict[str, Interval]:

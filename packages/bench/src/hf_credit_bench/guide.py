@@ -45,8 +45,8 @@ def write_parquet(cells: Cells, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    with replaced(path) as beside:
-        parquet.write_table(pa.Table.from_pylist(to_rows(cells)), beside)
+    with replaced(path) as unfinished:
+        parquet.write_table(pa.Table.from_pylist(to_rows(cells)), unfinished)
 
 
 def tables(cells: Cells) -> str:
@@ -115,14 +115,14 @@ def best_of(cells: Cells, kind: str) -> Best | str:
     gains, base = fields.gains(cells), fields.areas_of(cells, BASE)
     reference = {"starts": fields.STARTS, "oracle": fields.JUDGED, "judge": fields.JUDGED}.get(kind, EXACT)
     closed = reference in gains and gains[reference].mean < fields.LEAST
-    own = {
+    of_kind = {
         cell["method"]: cell["areas"]
         for cell in fields.own_of(cells)
         if fields.kind_of(cell) == kind and error_of(cell) in (0.0, fields.JUDGE_ERROR) and not cell.get("repeats")
     }
-    if base is None or not (own or closed):
+    if base is None or not (of_kind or closed):
         return UNKNOWN
-    found = {name: paired_difference(areas, base, 1 - 0.05 / len(own)) for name, areas in own.items()}
+    found = {name: paired_difference(areas, base, 1 - 0.05 / len(of_kind)) for name, areas in of_kind.items()}
     better = {name: gain for name, gain in found.items() if round(gain.low, 2) > 0}
     if better and (not gains or fields.worth_it(cells)):
         return max(better.items(), key=lambda one: one[1].mean)
@@ -202,10 +202,10 @@ def _shown(one: Best | str) -> str:
 
 
 def _tasks(cells: Cells) -> str:
-    """Returns what pays on each rung, also on those of other runs, beside what its references gain."""
-    own = {json.dumps([one["problem"], one["dials"]], sort_keys=True): fields.rung_of(one) for one in cells}
+    """Returns what pays on each rung, also on those of other runs, next to what its references gain."""
+    of_cells = {json.dumps([one["problem"], one["dials"]], sort_keys=True): fields.rung_of(one) for one in cells}
     rows = []
-    for rung in [*RUNGS, *(rung for rung in own.values() if rung not in RUNGS)]:
+    for rung in [*RUNGS, *(rung for rung in of_cells.values() if rung not in RUNGS)]:
         found = fields.on_rung(cells, rung)
         kinds = {fields.kind_of(one) for one in found if one["method"] not in REFERENCES}
         paid = {kind: best_of(found, kind) for kind in KINDS if kind in kinds}
@@ -228,11 +228,11 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
     rows = []
     measured: dict[str, list[Mapping[float, Interval]]] = {}
     for rung in (rung for rung in RUNGS if rung.problem in (LADDER, TABLE)):
-        found, own = fields.on_rung(cells, rung), fields.own_error(rung)
+        found, policy_error = fields.on_rung(cells, rung), fields.own_error(rung)
         base = fields.areas_of(found, BASE)
         for again, said in ((False, "drawn anew"), (True, "repeated")):
             areas = {
-                ratio: fields.areas_of(found, fields.JUDGED, round(ratio * own, 4), again and ratio > 0)
+                ratio: fields.areas_of(found, fields.JUDGED, round(ratio * policy_error, 4), again and ratio > 0)
                 for ratio in (0.0, *fields.RATIOS)
             }
             gained = {ratio: paired_difference(one, base) for ratio, one in areas.items() if one and base}
@@ -241,7 +241,7 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
                 line = line_of(gained)
                 shown = [signed(gained[ratio]) if ratio in gained else "" for ratio in areas]
                 where = f"{line:.2g} x" if line < math.inf else f"above {max(gained):g} x"
-                rows.append([Markup(code(rung.problem)), rung.said, f"{own:.2f}", said, *shown, where])
+                rows.append([Markup(code(rung.problem)), rung.said, f"{policy_error:.2f}", said, *shown, where])
     if LADDER not in measured:
         return "No judges with errors were measured.", ""
     conditions = (measured[LADDER], *([one] for one in measured.get(TABLE, ())))
@@ -261,9 +261,9 @@ def line_of(gained: Mapping[float, Interval], end: str = "mean") -> float:
     """Returns the first ratio of errors at which a gain, or an end of its interval, is 0, by linear interpolation;
     infinite if none is."""
     for before, after in itertools.pairwise(gained):
-        one, two = getattr(gained[before], end), getattr(gained[after], end)
-        if one > 0 >= two:
-            return before + (after - before) * one / (one - two)
+        left, right = getattr(gained[before], end), getattr(gained[after], end)
+        if left > 0 >= right:
+            return before + (after - before) * left / (left - right)
     return math.inf
 
 

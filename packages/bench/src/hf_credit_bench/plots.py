@@ -36,7 +36,7 @@ def write_pages(folder: Path, jobs: Sequence[Job], command: str | None, page: Pa
         The tables of the run's cells or, if there are many, where they are; empty if it has none.
     """
     known = written.read(folder / LINES)
-    if not (own := [known[job.key] for job in jobs if job.key in known]):
+    if not (of_run := [known[job.key] for job in jobs if job.key in known]):
         return ""
     every = list(known.values())
     write_parquet(every, folder / "cells.parquet")
@@ -47,7 +47,7 @@ def write_pages(folder: Path, jobs: Sequence[Job], command: str | None, page: Pa
         if page is not None:
             place = f"{os.path.relpath(folder, page.parent)}/"
             write(page, which_method(every, command, place if drawn else None))
-    return tables(own) if len(own) <= 8 else f"{len(own)} cells are in {folder}; read {folder / 'tables.md'}."
+    return tables(of_run) if len(of_run) <= 8 else f"{len(of_run)} cells are in {folder}; read {folder / 'tables.md'}."
 
 
 def draw(cells: Cells, folder: Path) -> list[Path]:

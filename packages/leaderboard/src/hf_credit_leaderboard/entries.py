@@ -1,4 +1,4 @@
-"""An entry: the claim of a method on one board and every reply behind it, as two files bound by their digests."""
+"""An entry: the claim of a method on one board and every reply of it, as two files bound by their digests."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def read_entry(path: str | Path) -> tuple[str, Entry]:
 
 
 def read_episodes(path: str | Path, entry: Entry, season: Season) -> list[PlayedEpisode]:
-    """Reads the replies behind an entry from an untrusted file.
+    """Reads the replies of an entry from an untrusted file.
 
     Raises:
         ValueError: the file's SHA-256 is not `episodes_sha256` of the entry, or as for `read_replies`.

@@ -14,8 +14,6 @@ from urllib.parse import urlencode
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.optional_packages import how_to_install
 from hf_credit_leaderboard import views
-from hf_credit_leaderboard.entries import MOST_REPLIES_BYTES
-from hf_credit_leaderboard.form import Form
 from hf_credit_leaderboard.opening import board_lines
 from hf_credit_leaderboard.records import VERIFIED
 from hf_credit_leaderboard.results import Results, compare_rows
@@ -38,15 +36,14 @@ secret tasks. **Credit** shows what the bench measured of methods."""
 
 ABOUT = Path(__file__).with_name("about.md").read_text(encoding="utf-8")
 SUBMIT = """Publish a checkpoint for each training seed, then submit them with this command, which plays the
-public tasks and opens a pull request with every reply. Here you can check the two files that `--output` writes"""
+public tasks and opens a pull request with every reply."""
 
 COMMAND = "hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}"
 
 CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_REPLIES_BYTES}
-"""The options that serve the page. Without a limit, Gradio accepts files of any size from anybody."""
+LAUNCH_OPTIONS = {"css": CSS, "max_file_size": 1}
+"""The options that serve the page. It takes no files, but without a limit Gradio stores those of anybody."""
 
-_UPLOAD_SECONDS = 3600  # after which an uploaded file is deleted
 _CREDIT = ("", ".1%", ".1f", ".2f")  # the number formats of `views.credit_table`
 _WIDTHS = ["76px", "86px", "60px", "104px"]  # of the first columns, which a phone shows
 
@@ -54,9 +51,7 @@ _WIDTHS = ["76px", "86px", "60px", "104px"]  # of the first columns, which a pho
 def from_environment() -> Any:
     """Builds the page of a Space from its variables.
 
-    `HF_CREDIT_BENCHMARK` names the dataset of the season. With the secret `HF_CREDIT_BOT_TOKEN` the form opens pull
-    requests. If the Space has Hub sign-in (`hf_oauth: true`, which sets `OAUTH_CLIENT_ID`), visitors open them in
-    their own name.
+    `HF_CREDIT_BENCHMARK` names the dataset of the season.
 
     Raises:
         ValueError: no benchmark is named.
@@ -66,21 +61,12 @@ def from_environment() -> Any:
         raise ValueError(
             f"the page must have {BENCHMARK_VARIABLE}=owner/name, got none; set it in the Space's variables."
         )
-    token = os.environ.get("HF_CREDIT_BOT_TOKEN")
-    visitors = Hub() if os.environ.get("OAUTH_CLIENT_ID") else None
-    return build(Source.of_hub(Hub(), benchmark), Form(Hub(token=token) if token else None, visitors=visitors))
+    return build(Source.of_hub(Hub(), benchmark))
 
 
-def build(source: Source, form: Form | None = None) -> Any:
-    """Builds the page.
-
-    Args:
-        form: the form for submissions; one that only checks files if `None`.
-    """
-    form = form or Form(None)
-    with gr.Blocks(
-        title="hf-credit leaderboard", analytics_enabled=False, delete_cache=(_UPLOAD_SECONDS, _UPLOAD_SECONDS)
-    ) as app:
+def build(source: Source) -> Any:
+    """Builds the page."""
+    with gr.Blocks(title="hf-credit leaderboard", analytics_enabled=False) as app:
         gr.Markdown(HEADING)
         alert = gr.HTML(elem_id="trouble")
         with gr.Tabs(elem_id="tabs") as tabs:
@@ -99,19 +85,9 @@ def build(source: Source, form: Form | None = None) -> Any:
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_parts = [gr.HTML(elem_id="entry-text"), _facts("provenance")]
             with gr.Tab("Submit", id="Submit"):
-                more = ", and submit them; a pull request of the form is marked as of unproved identity."
-                gr.Markdown(SUBMIT + (more if form.sends else "."))
+                gr.Markdown(SUBMIT)
                 commands = COMMAND.format("OWNER/BENCHMARK")
                 how = gr.Code(commands, language="shell", elem_id="how", interactive=False, wrap_lines=True)
-                with gr.Row():
-                    files = [
-                        gr.File(label="entries/….json", type="filepath", elem_id="entry-file"),
-                        gr.File(label="episodes/….parquet", type="filepath", elem_id="replies-file"),
-                    ]
-                if form.signs_in:
-                    gr.LoginButton(size="md", elem_id="sign-in")
-                send = gr.Button("Check and send" if form.sends else "Check", variant="primary")
-                sent = gr.HTML(elem_id="sent")
             with gr.Tab("About", id="About"):
                 gr.Markdown(ABOUT)
                 about = _facts("about")
@@ -120,12 +96,6 @@ def build(source: Source, form: Form | None = None) -> Any:
         def opened(request: gr.Request) -> list[Any]:
             results = source.load()  # sets `trouble`
             return [_trouble(source), *_opened(results, dict(request.query_params))]
-
-        def sends(entry_file: str | None, replies: str | None, visitor: gr.OAuthToken | None) -> str:
-            return _sent(form, source.results, entry_file, replies, visitor.token if visitor else None)
-
-        def checks(entry_file: str | None, replies: str | None) -> str:
-            return _sent(form, source.results, entry_file, replies)
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         choosers = [board, credit, first, second, chosen]
@@ -144,7 +114,6 @@ def build(source: Source, form: Form | None = None) -> Any:
             for chooser in inputs:
                 chooser.change(show_results, inputs, parts, **quiet)
         board.input(lambda name: _entries_of(source.results, name), board, [first, second, chosen], **quiet)
-        send.click(sends if form.signs_in else checks, files, sent, api_visibility="private")
         ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, alert, **quiet)
         ticked.then(lambda name: board_shown(source.results, name), board, board_parts, **quiet)
     return app
@@ -267,17 +236,6 @@ def _facts_of(season: Season) -> list[list[str]]:
         ["salt", season.salt or "published when the season is over"],
         ["key of the records (Ed25519)", season.public_key],
     ]
-
-
-def _sent(
-    form: Form, results: Results | None, entry_file: str | None, replies: str | None, token: str | None = None
-) -> str:
-    try:
-        if results is None or not entry_file or not replies:
-            raise ValueError("an entry must have both files, got one or none; choose them.")
-        return _sentence(form.send(Path(entry_file), Path(replies), results.season, token))
-    except (ValueError, OSError) as error:
-        return _alert(str(error))
 
 
 # Parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ from hf_credit_leaderboard.entries import Entry, read_entry
 from hf_credit_leaderboard.ranking import Ranked, paired_p, rank
 from hf_credit_leaderboard.records import SELF_REPORTED, VERIFIED, Record, record_path
 from hf_credit_leaderboard.seasons import Season
-
-RANKINGS_FILE = "rankings.parquet"
 
 SHORT = 8
 """Digits of an entry's id on a page."""
@@ -167,42 +164,31 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     )
 
 
-_RANKINGS: Mapping[str, tuple[str, Callable[[Row, Ranked | None], Any]]] = {
-    "board": ("string", lambda row, _: row.entry.board),
-    "entry": ("string", lambda row, _: row.id),
-    "name": ("string", lambda row, _: row.entry.name),
-    "method": ("string", lambda row, _: str(row.entry.method["name"])),
-    "badge": ("string", lambda row, _: row.badge),
-    "copy_of": ("string", lambda row, _: row.record and row.record.copy_of),
-    "rank_best": ("int64", lambda _, place: place and place.best),
-    "rank_worst": ("int64", lambda _, place: place and place.worst),
-    "mean": ("float64", lambda _, place: place and place.score.mean),
-    "low": ("float64", lambda _, place: place and place.score.low),
-    "high": ("float64", lambda _, place: place and place.score.high),
-    "seeds": ("int64", lambda row, _: row.seeds),
+_RANKINGS: Mapping[str, Callable[[Row, Ranked | None], Any]] = {
+    "board": lambda row, _: row.entry.board,
+    "entry": lambda row, _: row.id,
+    "name": lambda row, _: row.entry.name,
+    "method": lambda row, _: str(row.entry.method["name"]),
+    "badge": lambda row, _: row.badge,
+    "copy_of": lambda row, _: row.record and row.record.copy_of,
+    "rank_best": lambda _, place: place and place.best,
+    "rank_worst": lambda _, place: place and place.worst,
+    "mean": lambda _, place: place and place.score.mean,
+    "low": lambda _, place: place and place.score.low,
+    "high": lambda _, place: place and place.score.high,
+    "seeds": lambda row, _: row.seeds,
 }
-"""Of each column of `rankings.parquet` the type, and the function of a row and its rank, if any."""
+"""The columns of `rankings_table` as functions of a row and its rank, if any."""
 
 
 def rankings_table(results: Results) -> list[dict[str, Any]]:
-    """Returns the rows of `rankings.parquet`: every entry of each board, ranked or not."""
+    """Returns every entry of each board, ranked or not, as a row of plain values."""
     places = {place.entry: place for board in results.season.tasks for place in results.ranks(board.name)}
     return [
-        {name: redacted(value(row, places.get(row.id))) for name, (_, value) in _RANKINGS.items()}
+        {name: redacted(value(row, places.get(row.id))) for name, value in _RANKINGS.items()}
         for board in results.season.tasks
         for row in results.board(board.name)
     ]
-
-
-def rankings_file(results: Results) -> bytes:
-    """Returns `rankings_table` as parquet."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    schema = pa.schema({name: pa.type_for_alias(kind) for name, (kind, _) in _RANKINGS.items()})
-    content = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), content)
-    return content.getvalue()
 
 
 @functools.lru_cache(maxsize=64)

@@ -28,15 +28,13 @@ from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.confined import Limits, confined_play
 from hf_credit_leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
-from hf_credit_leaderboard.results import RANKINGS_FILE, Results, rankings_file
+from hf_credit_leaderboard.results import Results
 from hf_credit_leaderboard.seasons import SeasonSecret
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
 from hf_credit_leaderboard.weights import WANTED
 
 logger = logging.getLogger(__name__)
-
-_RANK = "Rank"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,7 @@ class Verifier:
         self._repo = Repository(self.api, self.season.results, "dataset")
 
     def rulings(self) -> Iterator[Ruling]:
-        """Handles every entry without a record and every open pull request, and publishes rankings after each round.
+        """Handles every entry without a record and every open pull request.
 
         A round takes the oldest pull request of each account, so that nobody waits longer than for one entry of each
         other account. Each is judged alone: whatever it raises is its ruling.
@@ -100,9 +98,6 @@ class Verifier:
                 yield self._alone(self.finish, row.id, 0)
         judged: set[int] = set()
         while True:
-            # Also after a crash between a record and its rankings.
-            if self.results().rows and self._repo.history()[0].title != _RANK:
-                publish_rankings(self.hub, self.results())
             newest_first = sorted(self._repo.open_requests(), key=lambda one: -one.num)
             oldest = {one.author: one.num for one in newest_first if one.num not in judged}
             if not oldest:
@@ -159,7 +154,7 @@ class Verifier:
         return Ruling(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Ruling:
-        """Verifies a merged entry without a record, which a crash can leave behind."""
+        """Verifies a merged entry without a record, which a crash can leave."""
         board = self.results().row(name).entry.board
         try:
             entry, episodes = self._read(name, None)
@@ -298,11 +293,6 @@ class Verifier:
         comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
         self._repo.ask(self.api.change_discussion_status, number, "closed", comment=comment, doing="closing in")
         return Ruling(number=number, entry=name, listed=False, reason=reason)
-
-
-def publish_rankings(hub: Hub, results: Results) -> None:
-    """Computes the rankings of the listed entries and publishes them."""
-    hub.publish({RANKINGS_FILE: rankings_file(results)}, results.season.results, "dataset", message=_RANK)
 
 
 def _reason(error: Exception, what: str) -> str:

@@ -72,9 +72,9 @@ def published(hub: Hub, runs: Sequence[str], repo: str | None, base: str | None 
         if Path(run).is_dir():
             if repo is None:
                 raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
-            own = repo if len(runs) == 1 else f"{repo}-{place}"
-            done = publish_checkpoint(run, own, resumable=False, base=base, endpoint=hub.endpoint, token=hub.token)
-            run = f"{own}@{done.commit}"
+            target = repo if len(runs) == 1 else f"{repo}-{place}"
+            done = publish_checkpoint(run, target, resumable=False, base=base, endpoint=hub.endpoint, token=hub.token)
+            run = f"{target}@{done.commit}"
         found.append(run)
     return found
 

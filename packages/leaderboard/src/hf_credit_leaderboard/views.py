@@ -111,8 +111,8 @@ def credit_table(cells: Sequence[Mapping[str, Any]], problem: str) -> tuple[list
     the exact advantage's cost of signal as a share of its own, the angle of its gradient from the true one in degrees,
     and the mean area under its learning curves.
     """
-    own = [cell for cell in plain_cells(cells) if cell["problem"] == problem and cell["refused"] is None]
-    exact = next((cell["trace"] for cell in own if cell["method"] == "exact_advantage"), None)
+    of_problem = [cell for cell in plain_cells(cells) if cell["problem"] == problem and cell["refused"] is None]
+    exact = next((cell["trace"] for cell in of_problem if cell["method"] == "exact_advantage"), None)
     rows = [
         [
             written_out(cell["method"]),
@@ -120,6 +120,6 @@ def credit_table(cells: Sequence[Mapping[str, Any]], problem: str) -> tuple[list
             cell["angle"],
             fmean(cell["areas"]) if cell["areas"] else None,
         ]
-        for cell in sorted(own, key=lambda cell: (cell["trace"] or math.inf, cell["method"]))
+        for cell in sorted(of_problem, key=lambda cell: (cell["trace"] or math.inf, cell["method"]))
     ]
     return ["method", "of the exact", "angle", "learned"], rows

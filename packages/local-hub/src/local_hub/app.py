@@ -95,7 +95,6 @@ def _routes() -> list[Route]:
         _route("POST", "/api/validate-yaml", cards.validate, calls.admit_anyone),
         _route("POST", "/api/repos/create", repos.create, calls.admit_proposer),
         _route("DELETE", "/api/repos/delete", repos.delete, calls.admit_proposer),
-        _route("POST", "/api/repos/move", repos.move, calls.admit_proposer),
         _route("GET", api, repos.list_all),
         _route("GET", api + "/{name}", repos.missing),
         _route("GET", api + "/{name}/revision/{revision}", repos.missing),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import urllib.parse
@@ -19,7 +18,7 @@ from local_hub.auth import Caller, Signer, caller_of
 from local_hub.database import Database
 from local_hub.errors import HubError, bad_request, no_repo
 from local_hub.hooks import Hooks
-from local_hub.limits import Limits, Quota
+from local_hub.limits import Limits
 from local_hub.objects import Objects, Received, is_disk_full
 from local_hub.plain import parse_json
 
@@ -46,7 +45,6 @@ class Hub:
         self.objects = Objects(folder, hooks)
         self.database = Database(folder / "hub.sqlite", hooks)
         self.signer = Signer(self.database)
-        self.quota = Quota(limits.requests, limits.window) if limits.requests else None
 
 
 @dataclass(frozen=True)
@@ -156,21 +154,9 @@ class Call:
 
         Raises:
             HubError: 401 or 404 `RepoNotFound`, it is missing or the caller may not read it; 401 or 403, the caller
-                may read but not change it; 307, it has a new name.
+                may read but not change it.
         """
-        kind, namespace, name = self.kind, self.param("namespace"), self.param("name")
-        known = "SELECT repos.* FROM repos JOIN moved ON moved.repo = repos.id WHERE moved.kind = ? AND "
-        row = self.database.one(known + "moved.namespace = ? AND moved.name = ?", kind, namespace, name)
-        if row is not None and self.may_read(row):
-            raise self._redirect(as_repo(row))
-        return self.find_repo(kind, namespace, name, right)
-
-    def _redirect(self, repo: Repo) -> HubError:
-        """Returns the answer to a request by an old name: the same path with the new one."""
-        url, parts = self.request.url, self.request.path_params
-        path = url.path.replace(f"/{parts['namespace']}/{parts['name']}", f"/{repo.id}", 1)
-        location = f"{path}?{url.query}" if url.query else path
-        return HubError(307, f"the repository is {repo.id} now; request that.", headers={"Location": location})
+        return self.find_repo(self.kind, self.param("namespace"), self.param("name"), right)
 
     def find_repo(self, kind: str, namespace: str, name: str, right: str = "read") -> Repo:
         row = repo_row(self.database, kind, namespace, name)
@@ -267,11 +253,9 @@ def endpoint(
         received = None
         try:
             caller = await run_in_threadpool(caller_of, hub.database, request)
-            if hub.quota is not None:
-                hub.quota.take(caller.name or (request.client.host if request.client else ""))
             call = Call(hub, request, caller)
             if admit is not None:
-                most = await _admitted(admit, call)
+                most = await run_in_threadpool(admit, call)
                 if into_file:
                     call.received = received = await hub.objects.receive(_limited(request, most))
                 else:
@@ -303,18 +287,6 @@ async def _limited(request: Request, most: int) -> AsyncIterator[bytes]:
         if size > most:
             raise HubError(413, f"a body must have at most {most} bytes, got more; send less.")
         yield chunk
-
-
-async def _admitted(admit: Admit, call: Call) -> int:
-    """Returns the result of `admit`. Reads the body before a redirection, or the client would not read the answer."""
-    try:
-        return await run_in_threadpool(admit, call)
-    except HubError as error:
-        if error.status == 307:
-            with contextlib.suppress(HubError):
-                async for _ in _limited(call.request, call.hub.limits.commit_bytes):
-                    pass
-        raise
 
 
 def answer_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

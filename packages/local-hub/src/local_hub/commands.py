@@ -29,7 +29,6 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that has all rights; written if missing.")
     ] = None,
-    rate_limit: Annotated[int | None, typer.Option(help="Most requests of one caller in five minutes.")] = None,
 ) -> None:
     """Serves repositories of models, datasets and Spaces to huggingface_hub, hf, datasets, transformers and others.
 
@@ -40,10 +39,9 @@ def serve(
       . my-hub/env.sh
       hf upload me/my-model ./my-model
     """
-    from local_hub.limits import Limits
     from local_hub.running import serve as run
 
-    run(folder, host, port, token_file=token_file, limits=Limits(requests=rate_limit))
+    run(folder, host, port, token_file=token_file)
 
 
 _Folder = Annotated[Path, typer.Argument(help="Folder of the Hub, served or not.")]
@@ -102,29 +100,6 @@ def check(folder: _Folder) -> None:
     typer.echo(f"{shown}: {len(found) or 'no'} problem{'' if len(found) == 1 else 's'}")
     if found:
         raise typer.Exit(1)
-
-
-@app.command("run-space", short_help="Run a Space on this machine, with your consent.")
-def run_space(
-    folder: _Folder,
-    space: Annotated[str, typer.Argument(help="owner/name")],
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
-    port: Annotated[int, typer.Option(help="For the Space to listen at, on loopback.")] = 7860,
-    consent: Annotated[str | None, typer.Option(help="owner/name@commit, in place of the question.")] = None,
-) -> None:
-    """Runs the code of a Space as your user, without your tokens and with its own variables and secrets.
-
-    Does not run a Space that needs Docker. Read its files before you consent.
-    """
-    from local_hub.run_space import run_space as run
-
-    def asked(name: str, command: list[str]) -> bool:
-        if consent is not None:
-            return consent == name
-        typer.echo(f"{name} will run: {' '.join(command)}")
-        return typer.confirm("This is code of others and can do what you can. Run it?")
-
-    raise typer.Exit(run(folder, space, asked, revision, port))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

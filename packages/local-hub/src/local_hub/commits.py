@@ -249,10 +249,10 @@ def _lines(body: Path, file_bytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
                     "send large files to LFS."
                 )
             try:
-                one = parse_json(line.decode())
+                parsed = parse_json(line.decode())
             except ValueError:
                 raise bad_request("each line of a commit must be JSON, got other text; send NDJSON.") from None
-            key, value = (one.get("key"), one.get("value")) if isinstance(one, dict) else (None, None)
+            key, value = (parsed.get("key"), parsed.get("value")) if isinstance(parsed, dict) else (None, None)
             if not isinstance(key, str) or not isinstance(value, dict):
                 raise bad_request("each line of a commit must have key and value, got one without; send both.")
             yield key, value

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from local_hub.errors import HubError, bad_request
+from local_hub.errors import bad_request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +20,6 @@ class Limits:
         commit_files: operations of one commit.
         body_bytes: size of any other body.
         file_bytes: size of one file.
-        requests: of one token, or one address without a token, within `window`; `None` for any number.
-        window: seconds.
         link_seconds: lifetime of a signed link.
         garbage_seconds: lifetime of an object that no commit refers to.
     """
@@ -33,14 +29,12 @@ class Limits:
     commit_files: int = 25_000
     body_bytes: int = 10 * 2**20
     file_bytes: int = 200 * 2**30
-    requests: int | None = None
-    window: int = 300
     link_seconds: int = 6 * 3600
     garbage_seconds: int = 24 * 3600
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and value < 1:
+            if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
 
 
@@ -124,34 +118,3 @@ def check_twins(paths: Iterable[str]) -> None:
             cut = key.rfind("/", 0, cut)
     for key in seen.keys() & folders.keys():
         raise bad_request(f"a path must be a file or a folder, got {seen[key]!r} and {folders[key]!r}; rename one.")
-
-
-class Quota:
-    """Counts the requests of each caller within a window of fixed length."""
-
-    def __init__(self, requests: int, window: int) -> None:
-        self.requests = requests
-        self.window = window
-        self._lock = threading.Lock()
-        self._started = 0.0
-        self._counts: dict[str, int] = {}
-
-    def take(self, caller: str) -> None:
-        """Counts one request. Raises `HubError` 429 beyond the limit, with headers for the client's wait."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._started >= self.window:
-                self._started, self._counts = now, {}
-            self._counts[caller] = self._counts.get(caller, 0) + 1
-            if self._counts[caller] <= self.requests:
-                return
-            wait = max(1, round(self._started + self.window - now + 0.5))
-        raise HubError(
-            429,
-            f"at most {self.requests} requests in {self.window} seconds, got more; wait {wait} seconds.",
-            headers={
-                "RateLimit": f'"api";r=0;t={wait}',
-                "RateLimit-Policy": f'"fixed window";"api";q={self.requests};w={self.window}',
-                "Retry-After": str(wait),
-            },
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sqlite3 import Connection
 from typing import Any
 
 from starlette.responses import Response
@@ -51,7 +50,6 @@ def create(call: Call) -> Response:
             "INSERT INTO repos (kind, namespace, name, private, sdk, created) VALUES (?, ?, ?, ?, ?, ?)",
             (kind, namespace, name, _is_private(call, values), sdk if kind == "space" else None, now()),
         )
-        _forget_moved(writing, kind, namespace, name)
         row = call.database.one("SELECT * FROM repos WHERE id = ?", cursor.lastrowid)
         repo = as_repo(row)
         first = history.write_commit(
@@ -93,31 +91,6 @@ def delete(call: Call) -> Response:
     with call.database.write() as writing:
         writing.execute("DELETE FROM repos WHERE id = ?", (repo.key,))
     return answer_json({})
-
-
-def move(call: Call) -> Response:
-    """`POST /api/repos/move`; requests for the old name redirect to the new one until a repository takes it."""
-    values = call.json()
-    source, target = (call.text(values, name, most=400).split("/") for name in ("fromRepo", "toRepo"))
-    if len(source) != 2 or len(target) != 2:
-        raise bad_request("a repository's name must be namespace/name, got another form; correct it.")
-    check_repo_name(*target)
-    kind = _kind(call, values)
-    repo = call.find_repo(kind, source[0], source[1], "admin")
-    call.demand("admin", *target)
-    with call.database.write() as writing:
-        taken = repo_row(call.database, kind, *target)
-        if taken is not None and taken["id"] != repo.key:
-            raise HubError(409, f"the new name must be free, got {'/'.join(target)}, which exists; pick another.")
-        writing.execute("UPDATE repos SET namespace = ?, name = ? WHERE id = ?", (*target, repo.key))
-        writing.execute("INSERT OR REPLACE INTO moved VALUES (?, ?, ?, ?)", (kind, *source, repo.key))
-        _forget_moved(writing, kind, *target)
-    return answer_json({})
-
-
-def _forget_moved(writing: Connection, kind: str, namespace: str, name: str) -> None:
-    """Ends the redirection of a name that a repository takes."""
-    writing.execute("DELETE FROM moved WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name))
 
 
 def settings(call: Call) -> Response:

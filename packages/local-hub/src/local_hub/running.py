@@ -93,9 +93,7 @@ def serving(
                 thread.join()
 
 
-def serve(
-    folder: Path, host: str = LOOPBACK, port: int = 0, *, token_file: Path | None = None, limits: Limits | None = None
-) -> None:
+def serve(folder: Path, host: str = LOOPBACK, port: int = 0, *, token_file: Path | None = None) -> None:
     """Serves a Hub until the process is stopped, and prints its address.
 
     `env.sh` in the folder sets the variables of clients, with a token that has all rights; only its owner can read it.
@@ -105,13 +103,12 @@ def serve(
         host: the address to listen at.
         port: to listen at, 0 for any free port.
         token_file: holds the token of `env.sh`; a new token is written to a missing file.
-        limits: of accepted data.
 
     Raises:
         ValueError: another process serves the folder.
     """
     with _locked(folder), _listening(host, port) as listener:
-        app = make_app(folder, limits=limits)
+        app = make_app(folder)
         hub: Hub = app.state.hub
         hub.objects.empty_temporary()
         url = _url(listener)

@@ -11,7 +11,7 @@ from local_hub.calls import Call, Repo, answer_json
 from local_hub.database import Database, now
 from local_hub.errors import HubError, bad_request, no_repo
 
-# This Hub only stores Spaces; `local-hub run-space` runs one.
+# This Hub only stores Spaces.
 RUNTIME = {"stage": "STOPPED", "hardware": {"current": None, "requested": None}, "gcTimeout": None}
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
@@ -78,8 +78,3 @@ def runtime(call: Call) -> Response:
     """`GET …/runtime`."""
     _space(call, "read")
     return answer_json(RUNTIME)
-
-
-def environment_of(database: Database, key: int) -> dict[str, str]:
-    """Returns the variables and secrets of a Space."""
-    return {row["key"]: row["value"] for row in database.read("SELECT key, value FROM settings WHERE repo = ?", key)}

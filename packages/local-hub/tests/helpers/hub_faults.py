@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +45,7 @@ class Fault:
             The other effects happen at the request.
         nth: the how many-th match alone, from 1; each one if `None`.
         probability: with which a match fails.
-        status: of `"status"`.
+        status, headers: of `"status"`.
         seconds: of `"delay"`.
         bytes: of `"cut_after"`.
     """
@@ -57,6 +57,7 @@ class Fault:
     nth: int | None = None
     probability: float = 1.0
     status: int = 503
+    headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     bytes: int = 0
 
@@ -107,7 +108,7 @@ class Faults(Hooks):
         elif rule.effect == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif rule.effect == "status":
-            await JSONResponse({"error": "a failure on demand."}, rule.status)(scope, receive, send)
+            await JSONResponse({"error": "a failure on demand."}, rule.status, rule.headers)(scope, receive, send)
         elif rule.effect == "cut":
             await _cut(send)
         elif rule.effect == "lose_reply":

@@ -171,8 +171,8 @@ class AuditedSteps(Options, Around):
             count = len(rollout.episode.decisions)
             if not count:
                 continue
-            own = [features.get(one.id, ()) for one in rollout.episode.decisions]
-            scores = [1.0] * count if selector is None else selector.scores(own)
+            of_steps = [features.get(one.id, ()) for one in rollout.episode.decisions]
+            scores = [1.0] * count if selector is None else selector.scores(of_steps)
             probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
             uniform = context.draws("steps", number).random()
@@ -307,7 +307,7 @@ def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[
 
 def _of_other_steps(sources: Sequence[str], context: MethodContext) -> list[str]:
     """The ids of other drawn steps in place of `sources`; equal ids have the same substitute."""
-    own = list(dict.fromkeys(sources))
-    shift = context.draws("others").randrange(1, len(own)) if len(own) > 1 else 0
-    other = {name: own[(index + shift) % len(own)] for index, name in enumerate(own)}
+    distinct = list(dict.fromkeys(sources))
+    shift = context.draws("others").randrange(1, len(distinct)) if len(distinct) > 1 else 0
+    other = {name: distinct[(index + shift) % len(distinct)] for index, name in enumerate(distinct)}
     return [other[name] for name in sources]

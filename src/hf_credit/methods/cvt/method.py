@@ -303,11 +303,11 @@ class ConstrainedCounterfactual(Options):
     ) -> tuple[Tensor, Multipliers]:
         """The amount by which costs, as means over counted ones, reduce each advantage, and the next multipliers."""
         names = tuple(self.limits)
-        own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
-        gathered, local = all_gather_with_slice(own, context)
+        costs = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
+        gathered, local = all_gather_with_slice(costs, context)
         whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
         if not whole.any():
-            return torch.zeros(len(own), max(map(len, gathered), default=1), dtype=torch.float64), multipliers
+            return torch.zeros(len(costs), max(map(len, gathered), default=1), dtype=torch.float64), multipliers
         width = max(map(len, gathered))
         penalties = torch.zeros(len(gathered), max(width, 1), dtype=torch.float64)
         tables = {

@@ -25,9 +25,9 @@ def impossible(preset: type[Preset]) -> dict[str, Any]:
 
 
 def _served(preset: Any) -> Any:
-    own = {name: value for name, value in preset.defaults.items() if name in _SETTINGS}
+    possible = {name: value for name, value in preset.defaults.items() if name in _SETTINGS}
     body = {"__doc__": preset.__doc__, "__module__": __name__, "complete": preset.complete}
-    options = {"method": preset.method_name, "defaults": own}
+    options = {"method": preset.method_name, "defaults": possible}
     return new_class(f"Async{preset.__name__}", (Preset, AsyncCreditConfig), options, lambda names: names.update(body))
 
 

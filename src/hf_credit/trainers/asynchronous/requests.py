@@ -180,8 +180,8 @@ class Recorded:
             there.set_result(Generation(ids=known.ids, logprobs=known.logprobs))
             return there
         # Always with a seed: after a restart, a pending reply is drawn as it would have been.
-        own = derive(self.seed, "reply", self.collection, *map(str, place)) >> 1 if seed is None else seed
-        return self.desk.ask(self.collection, (role, context, own), partial(self._arrived, place))
+        reply_seed = derive(self.seed, "reply", self.collection, *map(str, place)) >> 1 if seed is None else seed
+        return self.desk.ask(self.collection, (role, context, reply_seed), partial(self._arrived, place))
 
     def _arrived(self, place: Place, reply: Generation, version: int) -> None:
         logprobs = None if reply.logprobs is None else tuple(reply.logprobs)

@@ -208,9 +208,9 @@ class AsyncCreditTrainer(UpdateTrainer):
 
             self.critics = Critics(self, self.method, critic)
             self.add_callback(self.critics)
-        own = set(self.model.modules())
+        modules = set(self.model.modules())
         for one in self.critics.values():
-            if one.backbone.model in own:  # whose attention reads packed rows
+            if one.backbone.model in modules:  # whose attention reads packed rows
                 one.backbone.attention = "sdpa"
 
     # An update ----------------------------------------------------------------------------------------------------

@@ -117,10 +117,10 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if self.model.training:
-            own = self.loss_metrics.taken(self.accelerator)
-            for name in ("batch/samples_per_step", *own):  # `batch/rows` counts no row of weight 0
+            losses = self.loss_metrics.taken(self.accelerator)
+            for name in ("batch/samples_per_step", *losses):  # `batch/rows` counts no row of weight 0
                 self._metrics["train"].pop(name, None)
-            logs |= own
+            logs |= losses
         super().log(logs, start_time)
         if self._shown is not None and self.is_world_process_zero():
             _log_completions(self._shown, self.args, self.state.global_step)

@@ -232,10 +232,10 @@ class Worker:
             learning: whether the policy learns; otherwise all credit is 0.
         """
         with self._changing:
-            one = self._played.pop(number)
-        assert one.collected is not None
-        one.collected[1].critics = dict(critics)
-        return self._credited(one, learning)
+            finished = self._played.pop(number)
+        assert finished.collected is not None
+        finished.collected[1].critics = dict(critics)
+        return self._credited(finished, learning)
 
     def dropped(self, number: int) -> None:
         """Queues the tasks of a collection that was too old; they are played again under a new number."""
@@ -311,9 +311,9 @@ class Worker:
     def _collect(self) -> None:
         """The loop of each thread."""
         try:
-            while (one := self._next()) is not None:
+            while (collection := self._next()) is not None:
                 with self._running:
-                    self._play(one)
+                    self._play(collection)
         except Stopped:
             pass
         except BaseException as error:
@@ -328,11 +328,11 @@ class Worker:
             with self._changing:
                 room = self.collections.qsize() < self.max_finished
                 if room and len(self._under_way) < 2 * self.concurrent_collections:
-                    one = self._restored.popleft() if self._restored else self._fresh()
-                    one.begun = time.monotonic()
-                    one.touch()
-                    self._under_way[one.number] = one
-                    return one
+                    begun = self._restored.popleft() if self._restored else self._fresh()
+                    begun.begun = time.monotonic()
+                    begun.touch()
+                    self._under_way[begun.number] = begun
+                    return begun
             self._stopping.wait(_POLL_SECONDS)
         return None
 

@@ -222,8 +222,8 @@ def _operator_of_kin(base: type, member: str) -> Callable[..., Any]:
             return other._Remote__operate(member.strip("_"), self, other)  # type: ignore[attr-defined]
         if is_proxy(other):
             return self._code_sandbox_link.ask(member.strip("_"), self, other)
-        own = getattr(base, member, None)
-        return NotImplemented if own is None else own(self, other)
+        inherited = getattr(base, member, None)
+        return NotImplemented if inherited is None else inherited(self, other)
 
     return operate
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -98,11 +97,11 @@ def verify(
     if secret is None and SECRET_VARIABLE not in os.environ:
         raise ValueError(f"a verifier needs the season's secret, got none; give --secret or set {SECRET_VARIABLE}.")
     content = os.environ[SECRET_VARIABLE].encode("utf-8") if secret is None else secret.read_bytes()
-    own = SeasonSecret.read(content, known)
+    season_secret = SeasonSecret.read(content, known)
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
         try:
-            for ruling in Verifier(hub, benchmark, own, limits=limits).rulings():
+            for ruling in Verifier(hub, benchmark, season_secret, limits=limits).rulings():
                 source = f"pull request {ruling.number}" if ruling.number else "merged before"
                 outcome = "listed" if ruling.listed else "rejected"
                 typer.echo(f"{source}, entry {ruling.entry}: {outcome}. {ruling.reason}")
@@ -137,7 +136,6 @@ def template(
     hub = _hub(endpoint)
     from hf_credit.evaluation.episode_page import written_out
     from hf_credit_leaderboard.opening import accept_templates
-    from hf_credit_leaderboard.service import publish_rankings
 
     results = hub.results(hub.season(benchmark)[0])
     record = results.row(entry).record
@@ -150,8 +148,7 @@ def template(
     elif not accept:
         typer.echo("If they only write messages and the tokens around them, accept them with --accept.")
     else:
-        known = accept_templates(hub, benchmark, unknown)
-        publish_rankings(hub, dataclasses.replace(results, season=known))
+        accept_templates(hub, benchmark, unknown)
         typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} are ranked from now on.")
 
 

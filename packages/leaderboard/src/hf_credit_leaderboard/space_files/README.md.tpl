@@ -5,9 +5,6 @@ colorFrom: blue
 colorTo: green
 sdk: gradio
 app_file: app.py
-hf_oauth: true
-hf_oauth_scopes:
-- write-discussions
 pinned: false
 license: apache-2.0
 tags:
@@ -21,6 +18,5 @@ description: Methods of credit assignment, compared on secret tasks.
 Which decision deserves the credit? Entries are methods, each with one checkpoint per training seed. A verifier replays
 every submitted reply, plays the checkpoints on secret tasks and signs the results; ranks are ranges from paired tests.
 
-Set the Space's variable `HF_CREDIT_BENCHMARK` to the dataset of a season, as `owner/name`. Visitors who sign in submit
-entries in their own name. With the secret `HF_CREDIT_BOT_TOKEN`, a token that can only open pull requests, the form of
-the page also submits entries of other visitors, at most six per hour, marked as of unproved identity.
+Set the Space's variable `HF_CREDIT_BENCHMARK` to the dataset of a season, as `owner/name`. Entries come as pull
+requests of `hf-credit submit`.
