@@ -98,6 +98,10 @@ SMALLER = {
     },
     "docs/tutorials/which-decision.ipynb": {"updates=12": "updates=4", "updates=20": "updates=8"},
 }
+# What the script of a page must print: the credit that the page shows.
+PRINTED = {
+    "docs/from-grpotrainer.md": r"writes \d+ tokens, advantage [+-](?!0\s)\d",
+}
 # A GPU's settings, which a CPU would refuse.
 ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
 # Logged by TRL and transformers.
@@ -213,7 +217,7 @@ def slug(heading: str) -> str:
     "document", [name for name in DOCUMENTS if blocks(name, "python") and name not in RUN_ELSEWHERE] + NOTEBOOKS
 )
 def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path) -> None:
-    run(script(document), tmp_path)
+    assert re.search(PRINTED.get(document, ""), run(script(document), tmp_path))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -287,6 +291,37 @@ def test_the_first_commands_of_how_to_resume_save_and_resume(
     assert "starts from the beginning" not in caplog.text
     logged = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert logged[-2:] == [8, 11]  # logged at the end of each collection of eight steps, and at the end
+
+
+PROJECT = tomllib.loads(text_of("pyproject.toml"))["project"]
+BROUGHT = {"uvicorn"}  # by openenv
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [(name, name) for name in DOCUMENTS if blocks(name, "python") and name not in RUN_ELSEWHERE]
+    + [
+        (f"{folder.relative_to(ROOT)}/README.md", f"{folder.relative_to(ROOT)}") for folder in ROOT.glob("examples/*/")
+    ],
+)
+def test_what_a_page_imports_is_installed_as_the_page_says(page: str, code: str) -> None:
+    extras = re.findall(r"pip install \"\.\[([\w,]+)\]\"((?: [a-z-]+)*)", text_of(page))
+    required = [*PROJECT["dependencies"]]
+    required += [
+        one for names, _ in extras for name in names.split(",") for one in PROJECT["optional-dependencies"][name]
+    ]
+    installed = {re.split(r"[^\w-]", one)[0].lower().replace("-", "_") for one in required} | BROUGHT
+    installed |= {word for _, more in extras for word in more.split()}
+    folder = ROOT / code
+    text = (
+        "\n".join(path.read_text() for path in folder.glob("*.py"))
+        if folder.is_dir()
+        else "\n".join(blocks(code, "python"))
+    )
+    imported = set(re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE)) - {"__future__"}
+    imported -= set(sys.stdlib_module_names) | {path.stem for path in folder.glob("*.py")}
+    imported = {{"PIL": "pillow"}.get(name, name) for name in imported if not re.fullmatch(OWN, name)}
+    assert imported <= installed
 
 
 def test_the_readmes_script_is_short() -> None:

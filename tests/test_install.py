@@ -267,16 +267,25 @@ def test_no_page_and_no_file_installs_ours_by_name() -> None:
     assert read > 50
 
 
+def test_every_wheel_that_is_named_is_of_this_version() -> None:
+    found = [
+        re.findall(r"hf_credit-\d[\d.]*-py3-none-any\.whl", path.read_text(encoding="utf-8")) for path in written()
+    ]
+    assert {name for names in found for name in names} == {Path(WHEEL).name}
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {Path(WHEEL).name.split('-')[1]}\n" in cited
+
+
 @pytest.mark.parametrize(
     ("line", "by_name"),
     [
         ("hf-credit", True),
         ("'hf-credit[statistics]'", True),
         ("gradio hf-credit-leaderboard", True),
-        ('--no-deps "hf-credit==0.9.0"', True),
+        ('--no-deps "hf-credit==0.10.0"', True),
         ("./packages/local-hub", False),
         ('"./packages/code-sandbox[math]"', False),
-        ("'hf-credit[leaderboard] @ https://them/hf_credit-0.9.0-py3-none-any.whl'", False),
+        ("'hf-credit[leaderboard] @ https://them/hf_credit-0.10.0-py3-none-any.whl'", False),
         ("hf-local-hub", False),
     ],
 )
