@@ -71,6 +71,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "dataclass hf_credit.tasks.spec:TaskSpec": {"task": "sudoku"},
     "environment circuit_decoding": {"circuits": 1, "candidates": 2},
     "oracle judge": {"model": "m"},
+    "oracle continuations": {"player": "a"},
     "dataclass hf_credit.policies.players:ServedPlayer": {"model": "m"},
     "oracle log_ratio": {"policy": "a", "reference": "b"},
     "oracle evidence_hacker": {"hacks": ["metadata"]},

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from hf_credit import make, oracles
 from hf_credit.environments.randomness import stream
-from hf_credit.oracles import Move
 
 FOLDER = "trust"
 
@@ -41,25 +38,6 @@ def test_a_start_is_made_diagnosed_and_trained_from(scripts: dict[str, ModuleTyp
     table = run.markdown({(6, arm): {0: cell} for arm, cell in cells.items()})
     assert "| 6 | 0.1 |" in table
     assert "| 6 | a player's |" in table
-
-
-def test_a_continued_move_scores_what_the_player_makes_of_it(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
-    run, continued = scripts["run"], scripts["continued"]
-    tiny = {**run.EXPERIMENT, "start": {**run.EXPERIMENT["start"], "episodes": 512, "quality": 1.0}}
-    run.warmed_up(tiny, 1, tmp_path, run.MicroConfig(**tiny["start"]))
-    judge = continued.Continued(str(tmp_path), run.setup(tiny, 2))
-    environment = judge.engine.interaction.environment
-    first = environment.initial_state({"puzzle": "1234341221434.2."}, 0)
-    last = environment.step(first, "d2=3").state
-
-    def move(action: str, state: Any = first) -> Move:
-        messages = [{"role": "user", "content": environment.observe(state)}]
-        return Move(messages=messages, reply=f"<action>{action}</action>", state=state, action=action)
-
-    costs = Counter[str]()
-    found = judge.judge([move("d2=3"), move("d2=1"), move("a1=1"), move("d4=1", last), move("d2=3")], costs)
-    assert found == [1.0, 0.0, 0.0, 1.0, 1.0]
-    assert costs["tokens"] > 0
 
 
 def test_an_erring_oracle_errs_at_its_rate_and_always_on_the_same_moves(scripts: dict[str, ModuleType]) -> None:

@@ -73,7 +73,11 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
 
 
 # options without a default
-NEEDED: dict[str, dict[str, Any]] = {"judge": {"model": "any"}, "log_ratio": {"policy": "a", "reference": "b"}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "judge": {"model": "any"},
+    "continuations": {"player": "a"},
+    "log_ratio": {"policy": "a", "reference": "b"},
+}
 
 
 @pytest.mark.parametrize(("kind", "classes"), [("environment", ENVIRONMENTS), ("oracle", ORACLES)])

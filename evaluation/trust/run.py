@@ -21,7 +21,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from continued import Continued
 from erring import Erring
 from finished_cells import Cell, common_seeds, interval, read, write
 from running import (
@@ -38,6 +37,7 @@ from running import (
     write_whole,
 )
 
+from hf_credit import oracles
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import paired_difference
@@ -115,7 +115,7 @@ def run_cell(experiment: Mapping[str, Any], blanks: int, arm: str, seed: int, wo
         judges = {name: judge(experiment, blanks, error, 0) for name, error in ERRORS.items()}
         found = {"verdicts": {name: predicted(experiment, blanks, start, own) for name, own in judges.items()}}
     elif arm == CONTINUED_PREDICTED:
-        own = Continued(str(player_of(start)), setup(experiment, blanks))
+        own = oracles.make("continuations", player=str(player_of(start)))
         found = {"verdicts": {CONTINUED: predicted(experiment, blanks, start, own)}}
     else:
         found = trained(experiment, blanks, arm, seed, start, work)

@@ -18,11 +18,12 @@ OracleLike = Oracle[Any] | str | Mapping[str, Any]
 """The argument of `resolve`: an oracle, its name, or a mapping of its `name` and `options`."""
 
 ORACLES = {
+    "continuations": "hf_credit.policies.continuations:ContinuationsJudge",
     "evidence": "hf_credit.oracles.evidence_play:EvidenceOracle",
     "evidence_hacker": "hf_credit.oracles.evidence_play:EvidenceHacker",
     "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
     "judge": "hf_credit.oracles.judge_model:JudgeModel",
-    "log_ratio": "hf_credit.policies.log_ratio:LogRatioJudge",  # above, where models are opened
+    "log_ratio": "hf_credit.policies.log_ratio:LogRatioJudge",
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
     "sokoban_search": "hf_credit.oracles.sokoban_search:SokobanSearchOracle",

@@ -44,6 +44,8 @@ class Move:
         action: the action of the reply; the reply itself without an environment.
         episode: a number, the same for the moves of one episode, which follow each other.
         tools: that it could call, as in chat templates: JSON schemas of functions.
+        interaction: the task, an `Interaction`; `None` for a text alone.
+        before: the state of the interaction before it, from which it can be continued.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -52,13 +54,20 @@ class Move:
     action: str
     episode: int = 0
     tools: Sequence[Mapping[str, Any]] = ()
+    interaction: Any = None
+    before: Any = None
 
 
 class Judge(ABC):
     """An oracle of whole decisions, many at once, which need no environment. It may leave some unknown.
 
     It lists no valid actions, so it cannot play.
+
+    Class attributes:
+        plays: whether it runs the code of the task, which other collections then wait for.
     """
+
+    plays: ClassVar[bool] = False
 
     def valid_actions(self, state: Any) -> frozenset[str]:
         return frozenset()

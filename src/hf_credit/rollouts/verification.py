@@ -68,6 +68,7 @@ def _judged_at_once(
         if one.trained and not one.observed and one.id not in moves:
             asked = next(asked for asked in interaction.pending(one.state) if asked.event == one.event)
             facts: Any = {"reply": one.action_text, "action": action, "state": world, "episode": number}
+            facts |= {"interaction": interaction, "before": one.state}
             moves[one.id] = Move(messages=asked.messages, tools=asked.tools, **facts)
         return one
 
@@ -77,7 +78,7 @@ def _judged_at_once(
         (episodes[number],) = judged([one], interaction, "judge", decide, failures=log, action_of=action_of)
     asked = {name: move for name, move in moves.items() if move.action}
     try:
-        with waiting(), _JUDGING:
+        with nullcontext() if judge.plays else waiting(), _JUDGING:
             found = judge.judge([*asked.values()], costs)
         pairs = [*zip(asked, found, strict=True), *((name, 0.0) for name in moves.keys() - asked.keys())]
         scores = {name: finite_number("a verdict", one, 0, most=1) for name, one in pairs if one is not None}
