@@ -19,6 +19,15 @@ from transformers import TrainerCallback
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, CreditConfig, CreditTrainer, collaborations, methods
 
 EVERY = 50
+MEASURED = 5
+
+
+def mib_of(process: psutil.Process) -> float:
+    """The memory that a process takes, in MiB; none if it has just ended, as each program's does."""
+    try:
+        return process.memory_info().rss / 2**20
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 class Measures(TrainerCallback):
@@ -28,9 +37,9 @@ class Measures(TrainerCallback):
         self.path = path
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % (EVERY // 2) == 0:
+        if state.global_step % MEASURED == 0:
             own = psutil.Process()
-            taken = [one.memory_info().rss / 2**20 for one in (own, *own.children(recursive=True))]
+            taken = [mib_of(one) for one in (own, *own.children(recursive=True))]
             with self.path.open("a") as file:
                 file.write(json.dumps({"step": state.global_step, "pid": own.pid, "taken": taken}) + "\n")
 
