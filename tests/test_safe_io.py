@@ -53,10 +53,11 @@ def test_json_beyond_the_limits_is_refused_in_one_sentence(text: str, complaint:
     [
         (BOMB, "got more than 100000 values"),
         (MERGES, "got more than 100000 values"),
-        ("&a [*a]", r"the alias \*a within what it stands for"),
+        ("&a [*a]", r"the alias \*a within its own value"),
         ("*a", "found undefined alias"),
         ("[" * 5000 + "]" * 5000, "must be nested 100 deep at most"),
         ("a: " + "1" * 5000, "a text must be YAML of plain values, got Exceeds the limit"),
+        ("a: 2024-13-45", "a text must be YAML of plain values, got month must be"),
         ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("a: \x00", "a text must be YAML of plain values, got unacceptable character"),
         ("a" * 2**21, "YAML must have at most 1048576 characters"),
@@ -65,10 +66,6 @@ def test_json_beyond_the_limits_is_refused_in_one_sentence(text: str, complaint:
 def test_yaml_beyond_the_limits_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse_yaml(text)
-
-
-def test_a_date_is_text() -> None:
-    assert parse_yaml("a: 2024-12-31\nb: 2024-13-45") == {"a": "2024-12-31", "b": "2024-13-45"}
 
 
 def test_anchors_and_merges_work_within_the_limits() -> None:

@@ -16,8 +16,6 @@ from typing import Any
 
 import yaml
 
-from local_hub.plain import BoundedLoader
-
 MOST_BYTES = 64 * 2**20
 """The most bytes of a file of settings, results or a log, by default."""
 
@@ -25,6 +23,7 @@ MOST_DEPTH = 100
 """The most levels of nested values."""
 
 _MOST_NUMBER = 10**300
+_MOST_NODES = 100_000  # of a YAML text, with all nodes of each alias
 _MOST_YAML = 2**20  # characters: the parser is slow
 
 
@@ -91,7 +90,7 @@ def parse_yaml(text: str, strict: bool = False) -> Any:
     if len(text) > _MOST_YAML:
         raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
     try:
-        value = yaml.load(text, Loader=_StrictLoader if strict else BoundedLoader)
+        value = yaml.load(text, Loader=_StrictLoader if strict else _BoundedLoader)
     except RecursionError:
         raise _too_deep(MOST_DEPTH) from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, LookupError) as error:
@@ -176,7 +175,35 @@ def _refuse_surrogates(text: str) -> None:
         ) from None
 
 
-class _StrictLoader(BoundedLoader):
+class _BoundedLoader(yaml.SafeLoader):
+    """YAML with a bounded number of values in its aliases, and no alias within its own value."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._nodes = 0
+        self._sizes: dict[str, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in self.anchors and event.anchor not in self._sizes:
+                raise ValueError(f"the alias *{event.anchor} within its own value")
+            self._count(self._sizes.get(event.anchor, 1))
+            return super().compose_node(parent, index)
+        before = self._nodes
+        self._count(1)
+        node = super().compose_node(parent, index)
+        if event.anchor is not None:
+            self._sizes[event.anchor] = self._nodes - before
+        return node
+
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > _MOST_NODES:
+            raise ValueError(f"more than {_MOST_NODES} values")
+
+
+class _StrictLoader(_BoundedLoader):
     """YAML without aliases and repeated keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:

@@ -40,7 +40,7 @@ def parse_yaml(text: str) -> Any:
     if len(text) > _MOST_YAML:
         raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
     try:
-        value = yaml.load(text, Loader=BoundedLoader)
+        value = yaml.load(text, Loader=_BoundedLoader)
     except RecursionError:
         raise _too_deep() from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, LookupError) as error:
@@ -73,7 +73,7 @@ def _too_deep() -> ValueError:
     return ValueError(f"values must be nested {_MOST_DEPTH} deep at most, got more; flatten them.")
 
 
-class BoundedLoader(yaml.SafeLoader):
+class _BoundedLoader(yaml.SafeLoader):
     """YAML of JSON's types, whose aliases stand for a bounded number of values, and never for what they are within."""
 
     yaml_constructors: ClassVar[dict[str, Any]] = {
