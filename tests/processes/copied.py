@@ -26,6 +26,7 @@ IMPORTED = [
     "hf_credit.trainers.verifiable_process",
     "hf_credit.trainers.replay_loo",
     "hf_credit.cli",
+    "hf_credit_leaderboard.playing",  # which a confined copy cannot read
     "datasets",
     "transformers.models.qwen3.modeling_qwen3",
 ]

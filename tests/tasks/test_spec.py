@@ -118,7 +118,7 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
     [
         ('{"history": "append"}', "got 'task' wrong; add it"),
         ('{"task": ""}', "a task must be named, got none; set task"),
-        ('{"environment": "sudoku", "collaboration": "relay"}', "task must be given once, got 'sudoku' beside coll"),
+        ('{"environment": "sudoku", "collaboration": "relay"}', "task must be given once, got 'sudoku' and coll"),
         ('{"task": "sudoku", "colour": 1}', "got 'colour'"),
         ('{"task": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
         (

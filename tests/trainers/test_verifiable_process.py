@@ -85,8 +85,7 @@ def test_training_teaches_what_a_judge_model_accepts_and_logs_what_it_cost(
         )
         asked = len(server.asked)
     logs = [entry for entry in trainer.state.log_history if "oracle/valid" in entry]
-    assert logs[0]["oracle/valid"] < 0.7
-    assert logs[-1]["oracle/valid"] > 0.85
+    assert logs[0]["oracle/valid"] + 0.2 < fmean(entry["oracle/valid"] for entry in logs[-3:])
     assert 0 < logs[0]["oracle/unknown"] < 0.5
     assert logs[0]["oracle/failed/refused"] > 0
     assert (
