@@ -281,7 +281,7 @@ def warmed_up(
         The model, its tokenizer, and the updates and success at every look of its training.
     """
     import torch
-    from peft import PeftModel
+    from peft import PeftModel, get_peft_model_state_dict
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from hf_credit.tasks import Sampling, TaskSpec
@@ -293,7 +293,8 @@ def warmed_up(
         adapter = HERE / START if (HERE / START).is_dir() else folder.parent / START
         if not (adapter / LOOKS).is_file():
             looks, trained = imitated(experiment, one, adapter)
-            trained.save_pretrained(adapter)
+            halves = {name: one.bfloat16() for name, one in get_peft_model_state_dict(trained).items()}
+            trained.save_pretrained(adapter, state_dict=halves)  # half the size, in the repository
             write_whole(adapter / LOOKS, looks)
         looks = json.loads((adapter / LOOKS).read_text(encoding="utf-8"))
         model = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32)
