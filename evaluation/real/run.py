@@ -62,7 +62,7 @@ LONG: Mapping[str, Any] = {
     "instructions": False,
     "training": {"instances_per_update": 16, "per_device_train_batch_size": 16, "max_completion_length": 14},
     "held_out": 256,
-    "collections": 24,  # of which the signal is told beforehand
+    "collections": 8,  # of which the signal is told beforehand
     "warm_up": {  # one start for all rungs; its adapter is in `start`
         "blanks": 12,
         "episodes": 2000,
