@@ -267,7 +267,11 @@ def signals(folder: Path, methods: Iterable[str], collections: int) -> dict[str,
     named = [word for method in methods for word in ("--method", method)]
     command = [sys.executable, "-m", "hf_credit.cli", "diagnose", str(folder), "--protocol", "signal", *named]
     said = subprocess.run(
-        [*command, "--collections", str(collections), "--json"], capture_output=True, text=True, check=True
+        [*command, "--collections", str(collections), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     (diagnosis,) = json.loads(said.stdout)
     return {name: diagnosis[name] for name in ("signals", "agreement", "cosines")}

@@ -62,7 +62,7 @@ LONG: Mapping[str, Any] = {
     "instructions": False,
     "training": {"instances_per_update": 16, "per_device_train_batch_size": 16, "max_completion_length": 14},
     "held_out": 256,
-    "collections": 24,  # of which the signal is told beforehand
+    "collections": 8,  # of which the signal is told beforehand
     "warm_up": {  # one start for all rungs; its adapter is in `start`
         "blanks": 12,
         "episodes": 2000,
@@ -276,7 +276,7 @@ def warmed_up(
         The model, its tokenizer, and the updates and success at every look of its training.
     """
     import torch
-    from peft import PeftModel
+    from peft import PeftModel, get_peft_model_state_dict
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from hf_credit.tasks import Sampling, TaskSpec
@@ -288,7 +288,8 @@ def warmed_up(
         adapter = HERE / START if (HERE / START).is_dir() else folder.parent / START
         if not (adapter / LOOKS).is_file():
             looks, trained = imitated(experiment, one, adapter)
-            trained.save_pretrained(adapter)
+            halves = {name: one.bfloat16() for name, one in get_peft_model_state_dict(trained).items()}
+            trained.save_pretrained(adapter, state_dict=halves)  # half the size, in the repository
             write_whole(adapter / LOOKS, looks)
         looks = json.loads((adapter / LOOKS).read_text(encoding="utf-8"))
         model = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32)
