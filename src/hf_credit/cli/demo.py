@@ -267,7 +267,7 @@ def _summary(reports: Mapping[int, Report]) -> tuple[list[str], list[list[str]],
     ]
     last = [*reports.values()][-1]
     header = ["decisions", "held-out tasks", *last.results]
-    return header, rows, ["\n".join(said), *(f"{note}" for note in last.notes[-1:])]
+    return header, rows, ["\n".join(said), last.notes[-1]]
 
 
 def end_of(output: Path, recipe: DemoRecipe) -> Path:

@@ -328,11 +328,11 @@ class Worker:
             with self._changing:
                 room = self.collections.qsize() < self.max_finished
                 if room and len(self._under_way) < 2 * self.concurrent_collections:
-                    begun = self._restored.popleft() if self._restored else self._fresh()
-                    begun.begun = time.monotonic()
-                    begun.touch()
-                    self._under_way[begun.number] = begun
-                    return begun
+                    collection = self._restored.popleft() if self._restored else self._fresh()
+                    collection.begun = time.monotonic()
+                    collection.touch()
+                    self._under_way[collection.number] = collection
+                    return collection
             self._stopping.wait(_POLL_SECONDS)
         return None
 
