@@ -103,7 +103,14 @@ def test_the_results_and_the_page_have_the_numbers_of_the_committed_cells(
         behind, *others = run.METHODS[task]
         for method in (behind, *others):
             seeds = table.seeds_of(cells, task, method, behind)
+            if not seeds:  # only the start is made
+                continue
             own, plain = ([cells[task, one][seed]["success"] for seed in seeds] for one in (method, behind))
             found, ahead = table.mean_interval(own), table.paired_difference(own, plain)
             assert f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]" in page, method
             assert method == behind or f"{ahead.mean:+.2f} [{ahead.low:+.2f}, {ahead.high:+.2f}]" in page, method
+    for found in (cells[task, run.BEFOREHAND][0] for task in table.tasks_of(cells) if (task, run.BEFOREHAND) in cells):
+        for one in found["signals"].values():
+            ends = (one["cost"][end] for end in ("mean", "low", "high"))
+            mean, low, high = ("unbounded" if end is None else f"{end:,.0f}" for end in ends)
+            assert f"{mean} [{low}, {high}]" in page
