@@ -45,7 +45,7 @@ MAY_WRITE = {
     "src/hf_credit/agents/host.py": {"open": "a pipe"},
     "src/hf_credit/parquet_child.py": {"open": "a script without the library, in a folder that its parent made"},
     "src/hf_credit/trainers/asynchronous/weights.py": {"save_file": "in a folder of its own, read at once"},
-    "src/hf_credit/trainers/asynchronous/worker.py": {"begun.touch": "no file"},
+    "src/hf_credit/trainers/asynchronous/worker.py": {"collection.touch": "no file"},
     "packages/local-hub/src/local_hub/objects.py": {"*": "the place of this package, which stands alone"},
     "packages/local-hub/src/local_hub/database.py": {"path.touch": "before SQLite makes it, for its permissions"},
     "packages/local-hub/src/local_hub/running.py": {"(Path(folder) / 'lock').open": "adds nothing"},
