@@ -72,3 +72,32 @@ def test_vpr_trains_with_them_and_counts_their_tokens(player: str, tmp_path: Pat
     assert 0 < log["oracle/valid"] <= 1
     assert log["oracle/unknown"] == 0
     assert log["budget/others/judge"] == log["oracle/tokens"] > 0
+
+
+def test_a_task_whose_states_are_not_continued_is_refused_before_the_player_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interaction: Any = task(2).build()
+    monkeypatch.setattr(type(interaction), "replayable", False)
+    with pytest.raises(ValueError, match="replays need an environment that is deterministic"):
+        methods.make("verifiable_process", oracle={"name": "continuations", "options": {"player": "none"}}).bind(
+            interaction
+        )
+
+
+def test_a_move_that_fails_is_unknown_and_no_other(player: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    interaction: Any = task(2).build()
+    state = interaction.start({"puzzle": "1234341221434.2."}, 0)
+    step = type(interaction.environment).step
+
+    def failing(self: Any, world: Any, action: str) -> Any:
+        if action == "d4=1" and world == state.world:
+            raise RuntimeError("out of order")
+        return step(self, world, action)
+
+    monkeypatch.setattr(type(interaction.environment), "step", failing)
+    replies = [f"<action>{action}</action>" for action in ("d2=3", "d4=1")]
+    facts: Any = {"messages": [], "state": None, "interaction": interaction, "before": state}
+    moves = [Move(reply=reply, action=reply, **facts) for reply in replies]
+    judge: Any = oracles.make("continuations", player=player)
+    assert judge.judge(moves, Counter()) == [1.0, None]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any, ClassVar, Self
 
-from hf_credit.loading import load_policy
 from hf_credit.options import Count, Options
 from hf_credit.oracles import Judge, Move
 from hf_credit.playing import Sampling
-from hf_credit.policies.generation import max_context_tokens, sampler
+from hf_credit.policies.generation import max_context_tokens
+from hf_credit.policies.saved import load_sampler
 from hf_credit.rollouts import Chat, Ending, Engine, Ledger, RolloutRequest
-from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.tasks import TaskSpec
 
@@ -58,22 +58,24 @@ class ContinuationsJudge(Options, Judge):
         return [fmean(outcomes[state]) if state in outcomes else None for state in after]
 
     def _after(self, move: Move) -> Any:
-        """The state after a move; `None` if it is not the only one at its turn."""
+        """The state after a move; `None` if it is not the only one at its turn, or fails."""
         if move.interaction is None:
             raise ValueError("a continued move must be one of a task, got a text alone; take another oracle.")
-        require_replayable(move.interaction, f"the oracle {self.name!r}")
         if len(move.interaction.pending(move.before)) != 1:
             return None
-        return move.interaction.advance(move.before, [move.reply])
+        with suppress(Exception):  # of the task, which was shown when the episode met it
+            return move.interaction.advance(move.before, [move.reply])
+        return None
 
     @cached_property
     def _loaded(self) -> dict[str, Any]:
-        network, processor = load_policy(self.player)
         spec = TaskSpec.load(self.player)
         sampling = spec.sampling if spec else Sampling()
-        settings = {**vars(sampling), **({"temperature": 0} if self.rollouts == 1 else {})}
+        if self.rollouts == 1:
+            sampling = replace(sampling, temperature=0.0)
+        network, processor, generate = load_sampler(self.player, sampling)
         return {
             "chat": Chat(processor, spec.chat_template_kwargs if spec else None, end_tokens(network, processor)),
-            "generate": sampler(network, processor, **settings),
+            "generate": generate,
             "max_context_tokens": max_context_tokens(network, sampling.max_new_tokens),
         }
