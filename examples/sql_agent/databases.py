@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 TABLES = {
@@ -71,14 +71,20 @@ def questions(split: str) -> Iterator[dict[str, str]]:
                     yield {"database": f"firm {number}", **row}
 
 
+def opened(name: str) -> AbstractContextManager[sqlite3.Connection]:
+    """Opens the database with a name in memory, of which statements can only read, and closes it."""
+    return filled(TABLES, content(name))
+
+
 @contextmanager
-def opened(name: str) -> Iterator[sqlite3.Connection]:
-    """Opens a database in memory, of which statements can only read, and closes it."""
+def filled(
+    tables: Mapping[str, Sequence[str]], content: Mapping[str, Sequence[tuple[str | int, ...]]]
+) -> Iterator[sqlite3.Connection]:
+    """Opens a database in memory with these rows, of which statements can only read, and closes it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for table, rows in content(name).items():
-            columns = TABLES[table]
+        for table, columns in tables.items():
             connection.execute(f"create table {table} ({', '.join(columns)})")
-            connection.executemany(f"insert into {table} values ({', '.join('?' * len(columns))})", rows)
+            connection.executemany(f"insert into {table} values ({', '.join('?' * len(columns))})", content[table])
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2_000)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)  # of what a statement can build
         connection.set_authorizer(_allowed)

@@ -27,7 +27,7 @@ ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) selec
 @pytest.fixture(scope="module")
 def modules() -> Iterator[SimpleNamespace]:
     """The modules of the example, removed after the test."""
-    names = ("databases", "sql_agent", "warm_up")
+    names = ("databases", "sql_agent", "warm_up", "lookups", "lookups_player")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLE)
         yield SimpleNamespace(**{name: __import__(name) for name in names})
@@ -117,3 +117,40 @@ def test_a_small_version_of_its_recipe_trains(modules: Any, tmp_path: Path, monk
     trainer.interaction.close()
     (logged,) = [entry for entry in trainer.state.log_history if "endings/error" in entry]
     assert (logged["endings/error"], logged["calls"] >= 1.0) == (0.0, True)
+
+
+# The program with notes
+
+
+def test_questions_take_six_to_eight_lookups_and_their_answers_are_those_of_the_databases(modules: Any) -> None:
+    both = {split: rows_of(f"lookups_{split}") for split in ("train", "held_out")}
+    for split, rows in both.items():
+        assert rows == list(modules.lookups.questions(split))
+    person, columns = modules.lookups.path("What is the printer of the boss of the keeper of 984?")
+    assert (person, columns) == (984, ["room", "printer", "keeper", "team", "boss", "room", "printer"])
+    assert {len(modules.lookups.path(row["question"])[1]) for row in both["train"]} == {6, 7, 8}
+    assert not {row["database"] for row in both["train"]} & {row["database"] for row in both["held_out"]}
+
+
+def test_the_player_of_lookups_finds_every_answer_and_recovers_from_errors(modules: Any) -> None:
+    interaction = AgentInteraction("lookups:lookups")
+    try:
+        rows = rows_of("lookups_train")[:20]
+        assert check(interaction, rows[:1]).problems == []
+        for quality, least in ((1.0, 1.0), (0.8, 0.3)):
+            player = modules.lookups_player.Player(quality)
+            ends = [walk(interaction, player, RolloutRequest(task=row, seed=0))[1] for row in rows]
+            assert sum(end.worth for end in ends) / len(ends) >= least
+            lookups = [len(end.answered) for end in ends]
+            assert min(lookups) >= 7 if quality == 1.0 else len(set(lookups)) > 1
+    finally:
+        interaction.close()
+
+
+@pytest.mark.parametrize("reply", ["", "answer ", "drop table staff", "select '\0'", ENDLESS, "x" * 5000])
+def test_what_a_reply_leaves_in_the_notes_is_short_and_a_wrong_answer_scores_nothing(modules: Any, reply: str) -> None:
+    row = rows_of("lookups_train")[0]
+    with modules.databases.filled(modules.lookups.TABLES, modules.lookups.content(row["database"])) as database:
+        assert 0 < len(modules.lookups.found(database, reply)) <= 100
+    assert modules.lookups.same(row, reply) == 0.0
+    assert modules.lookups.same(row, f" {row['answer']}\n") == 1.0

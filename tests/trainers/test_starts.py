@@ -293,6 +293,19 @@ def recorded_in(path: Path, task: Any, chat: Any, right: bool) -> Any:
     return episode
 
 
+def test_a_script_is_named_as_code_and_plays_the_walks(chat: Any) -> None:
+    starts, context = Starts(f"{__name__}:says_one", 0.35, Chain(player="0"), chat), context_of(Chain(), chat)
+    _, collected = updated(starts, context, rows(8), methods.make("outcome_reward"))
+    assert sum(one.later for one in collected.rollouts) == 6
+    with pytest.raises(ValueError, match="script must be importable"):
+        Starts(f"{__name__}:nobody", 0.35, Chain(), chat)
+
+
+def says_one(state: Any, request: Request, draws: Any) -> str:
+    """A script that goes right."""
+    return "1"
+
+
 def test_a_file_of_recorded_episodes_is_begun_in(tmp_path: Path, chat: Any) -> None:
     task = sudoku()
     path = tmp_path / "episodes.jsonl"

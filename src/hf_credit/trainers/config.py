@@ -110,7 +110,8 @@ class RunSettings:
             `hf_credit.methods.t3.Truncated`.
         train_stalled: whether replies that stalled are trained on.
         starts: begins episodes late in walks that succeeded, and earlier as they do: `"oracle"`, of the task's oracle
-            or scripted player; `"own"`, of this run; or a file of recorded episodes. `None` begins at first states.
+            or scripted player; `"module:object"`, of a script; `"own"`, of this run; or a file of recorded episodes.
+            `None` begins at first states.
         starts_success: success of episodes that begin later, above which they begin earlier; in (0, 1).
         role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
             `None` all roles share one policy.

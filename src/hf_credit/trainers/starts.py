@@ -29,6 +29,7 @@ from hf_credit.rollouts.capabilities import Batched, Replayable, in_threads, or_
 from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.replay import begun_later
 from hf_credit.trainers.recording import episodes_of_runs
+from hf_credit.trust import is_code
 
 _FIRST, _LATER = 0.25, 0.75  # that share of rows begins first, those up to this at the horizon, others uniformly later
 _SUCCEEDED = 1.0  # as `hf-credit warm-up` learns from
@@ -74,9 +75,9 @@ class Starts:
     It is the same on every process: only `learn` changes it, by what `played` returned on all of them.
 
     Args:
-        source: of walks: `"oracle"`, the play of the task's oracle or scripted player; `"own"`, successes of this run
-            from first states; or a file of recorded episodes. With the latter two, a row that begins later begins in
-            the task of its walk.
+        source: of walks: `"oracle"`, the play of the task's oracle or scripted player, or of the script
+            `"module:object"`; `"own"`, successes of this run from first states; or a file of recorded episodes. With
+            the latter two, a row that begins later begins in the task of its walk.
         success: p, in (0, 1).
         interaction: what training plays.
         chat: renders messages to tokens.
@@ -89,7 +90,8 @@ class Starts:
     def __init__(self, source: str, success: float, interaction: Interaction[Any], chat: Chat) -> None:
         require_replayable(interaction, f"starts={source!r}")
         self.success, self.interaction, self.chat = success, interaction, chat
-        self.player = player_of(interaction, 1.0) if source == "oracle" else None
+        script = source if is_code(source) else None
+        self.player = player_of(interaction, 1.0, script) if script or source == "oracle" else None
         self.own = source == "own"
         self.horizon, self.longest = 1.0, 1
         self.horizons: dict[str, float] = {}  # of tasks that were seen before, the latest last
