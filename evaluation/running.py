@@ -262,16 +262,23 @@ def require_same_starts(starts: Mapping[Path, Path]) -> None:
             )
 
 
-def signals(folder: Path, methods: Iterable[str], collections: int) -> dict[str, Any]:
-    """What `hf-credit diagnose --protocol signal` says of a start."""
+def signals(
+    folder: Path, methods: Iterable[str], collections: int, words: Sequence[str] = (), code: Path | None = None
+) -> dict[str, Any]:
+    """What `hf-credit diagnose --protocol signal` says of a start.
+
+    Args:
+        words: more of the command.
+        code: a folder with modules that the task needs.
+    """
     named = [word for method in methods for word in ("--method", method)]
     command = [sys.executable, "-m", "hf_credit.cli", "diagnose", str(folder), "--protocol", "signal", *named]
     said = subprocess.run(
-        [*command, "--collections", str(collections), "--json"],
+        [*command, "--collections", str(collections), *words, "--json"],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **({} if code is None else {"PYTHONPATH": str(code)})},
     )
     (diagnosis,) = json.loads(said.stdout)
     return {name: diagnosis[name] for name in ("signals", "agreement", "cosines")}

@@ -8,6 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hf_credit.policies.micro import MicroConfig
+from hf_credit.policies.scripted import player_of
+from hf_credit.rollouts import RolloutRequest
+from hf_credit.trainers.micro import init_scripted_policy
+
 FOLDER = "real"
 
 
@@ -30,6 +35,27 @@ def test_a_start_is_warmed_up_and_a_cell_spends_its_budget_and_is_measured_on_he
     assert [updates for updates, _ in start["warm_up"]] == [1]
     assert (cell["updates"], cell["scores"], cell["sampled_tokens"] > 1) == (1, 4, True)
     assert [tokens for tokens, _ in cell["curve"]] == [cell["sampled_tokens"]]
+    assert cell["success"] in (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def test_an_agent_of_many_calls_is_warmed_up_and_begins_late_in_the_play_of_its_script(
+    scripts: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    run = scripts["run"]
+    interaction, train, _ = run.opened(run.EXPERIMENT["tasks"]["lookups"])
+    player = player_of(interaction, 0.9, "lookups_player:Player")
+    starts = [RolloutRequest(task=row, seed=place) for place, row in enumerate(train.select(range(4)))]
+    config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, epochs=1, batch_rows=4, learning_rate=1e-3)
+    init_scripted_policy(interaction, player, starts, tmp_path / "model", config)
+    interaction.close()
+    tiny = copy.deepcopy({**run.EXPERIMENT, "model": str(tmp_path / "model"), "looked_at": 2})
+    tiny["tasks"]["lookups"] |= {"budget": 1, "held_out": 4, "accepted": (0, 1)}
+    tiny["tasks"]["lookups"]["warm_up"] |= {"episodes": 4, "rank": 0, "rows": 4, "every": 1, "updates": 1}
+    (tmp_path / "cells").mkdir()
+    run.run_cell(tiny, "lookups", run.START, 0, tmp_path)
+    run.run_cell(tiny, "lookups", "grpo_from_walks", 0, tmp_path)
+    cell = json.loads(run.cell_file(tmp_path, "lookups", "grpo_from_walks", 0).read_text())
+    assert (cell["updates"], cell["sampled_tokens"] > 1) == (1, True)
     assert cell["success"] in (0.0, 0.25, 0.5, 0.75, 1.0)
 
 

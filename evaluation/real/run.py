@@ -45,11 +45,12 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "replay_loo": {"budget": 8, "alternatives": [2, 2, 2]},
         "active_replay": {"group_size": 8},
     },
+    "lookups": {one: {"group_size": 8} for one in ("grpo", "grpo_from_walks", "grpo_from_own")},
 }
 """Of each task the methods and their options; the first is the one that the others are compared with."""
-LAST = ("turn_credit", "outcome_from_walks")
+LAST = ("turn_credit", "outcome_from_walks", "grpo_from_own")
 """Methods whose seeds are run once those of all others are finished, and which are tested by themselves."""
-METHOD_OF = {"outcome_from_walks": "outcome_reward"}
+METHOD_OF = {"outcome_from_walks": "outcome_reward", "grpo_from_walks": "grpo", "grpo_from_own": "grpo"}
 """The method of an arm that is not called like it."""
 START, BEFOREHAND = "start", "beforehand"
 SEEDS = range(10)
@@ -115,6 +116,28 @@ EXPERIMENT: Mapping[str, Any] = {
             "accepted": (0.05, 0.6),
             "budget": 8_000,  # some six updates
             "held_out": 116,
+        },
+        "lookups": {
+            "methods": METHODS["lookups"],
+            "agent": "lookups",
+            "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 16},
+            "grpo_from_walks": {"starts": "lookups_player:Player"},
+            "grpo_from_own": {"starts": "own"},
+            "warm_up": {
+                "player": "lookups_player:Player",
+                "episodes": 1200,
+                "quality": 0.9,
+                "rank": 8,
+                "rows": 32,
+                "rate": 1e-3,
+                "updates": 320,
+                "every": 10,
+                "enough": 0.03,
+            },
+            "collections": 8,
+            "accepted": (0.01, 0.2),
+            "budget": 16_000,
+            "held_out": 256,
         },
     },
     "training": {
@@ -197,10 +220,12 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     one, start = experiment["tasks"][task], work / task
     if method == BEFOREHAND:
         compared = [name for name in METHODS[task] if name not in METHOD_OF]
-        cell = {"task": task, "method": method, "seed": seed, **signals(start, compared, one["collections"])}
+        words = ["--dataset", str(rows_of(one["agent"], "train")), "--trust-remote-code"] if "agent" in one else []
+        told = signals(start, compared, one["collections"], words, EXAMPLE if words else None)
+        cell = {"task": task, "method": method, "seed": seed, **told}
         write_whole(cell_file(work, task, method, seed), {**cell, "made_with": versions()})
         return
-    interaction, train, held_out = opened(task, one)
+    interaction, train, held_out = opened(one)
     cell: dict[str, Any] = {"task": task, "method": method, "seed": seed}
     if method == START:
         make = warmed_up_agent if task == "sql_agent" else warmed_up
@@ -240,7 +265,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     write_whole(cell_file(work, task, method, seed), {**cell, "made_with": {"device": device, **versions()}})
 
 
-def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
+def opened(one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
     """The task, its rows for training, and the starts of the episodes that measure a policy."""
     from datasets import Dataset
 
@@ -254,12 +279,18 @@ def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
         rows = list(sudoku.tasks("held_out", one["held_out"]))
         starts = [RolloutRequest[Any](task=dict(row), seed=row["seed"]) for row in rows]
         return sudoku, sudoku.tasks("train", 100_000), starts
+    agent = one.get("agent", "sql_agent")
     train, held_out = (
-        [json.loads(line) for line in (EXAMPLE / f"{split}.jsonl").read_text().splitlines()]
+        [json.loads(line) for line in rows_of(agent, split).read_text().splitlines()]
         for split in ("train", "held_out")
     )
     starts = [RolloutRequest[Any](task=row, seed=place) for place, row in enumerate(held_out[: one["held_out"]])]
-    return AgentInteraction("sql_agent:sql_agent"), Dataset.from_list(train), starts
+    return AgentInteraction(f"{agent}:{agent}"), Dataset.from_list(train), starts
+
+
+def rows_of(agent: str, split: str) -> Path:
+    """The file with the task rows of a program."""
+    return EXAMPLE / (f"{split}.jsonl" if agent == "sql_agent" else f"{agent}_{split}.jsonl")
 
 
 def on_this_machine() -> dict[str, Any]:
@@ -287,11 +318,12 @@ def warmed_up(
 
     one, pretrained = experiment["tasks"][task], experiment["model"]
     if not one["warm_up"]["rank"]:
-        looks, model = imitated(experiment, one, folder)
+        looks, model = imitated(experiment, task, folder)
     else:
-        adapter = HERE / START if (HERE / START).is_dir() else folder.parent / START
+        kept = HERE / (f"{START}_{one['agent']}" if "agent" in one else START)
+        adapter = kept if kept.is_dir() else folder.parent / kept.name
         if not (adapter / LOOKS).is_file():
-            looks, trained = imitated(experiment, one, adapter)
+            looks, trained = imitated(experiment, task, adapter)
             halves = {name: one.bfloat16() for name, one in get_peft_model_state_dict(trained).items()}
             trained.save_pretrained(adapter, state_dict=halves)  # half the size, in the repository
             write_whole(adapter / LOOKS, looks)
@@ -306,8 +338,8 @@ def warmed_up(
     return model, tokenizer, looks
 
 
-def imitated(experiment: Mapping[str, Any], one: Mapping[str, Any], folder: Path) -> tuple[list[list[float]], Any]:
-    """Trains the model on play of the task's player until its success in training is enough.
+def imitated(experiment: Mapping[str, Any], task: str, folder: Path) -> tuple[list[list[float]], Any]:
+    """Trains the model on play of the task's player, or of its script, until its success in training is enough.
 
     Returns:
         The updates and success at every look, and the model.
@@ -316,14 +348,15 @@ def imitated(experiment: Mapping[str, Any], one: Mapping[str, Any], folder: Path
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
     from trl import SFTConfig
 
-    from hf_credit.policies.scripted import demonstrations, select, walk
+    from hf_credit.policies.scripted import demonstrations, player_of, select, walk
     from hf_credit.rollouts import Chat, RolloutRequest
     from hf_credit.trainers.warm_up import WarmUpTrainer
 
+    one = experiment["tasks"][task]
     how = one["warm_up"]
-    interaction, train, _ = opened("sudoku", {**one, "blanks": how["blanks"]})
+    interaction, train, _ = opened({**one, "blanks": how["blanks"]} if "blanks" in one else one)
     tokenizer = AutoTokenizer.from_pretrained(experiment["model"], padding_side="left")
-    player = interaction.scripted_player(how["quality"])
+    player = player_of(interaction, how["quality"], how.get("player"))
     rows = [dict(train[place % len(train)]) for place in range(how["episodes"])]
     starts = [RolloutRequest[Any](task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
     walks = ((start, walk(interaction, player, start)) for start in starts)

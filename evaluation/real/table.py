@@ -31,6 +31,7 @@ TITLES = {
     "sudoku_8": "4x4 Sudoku, 8 blanks",
     "sudoku_12": "4x4 Sudoku, 12 blanks",
     "sql_agent": "questions to a database, by an agent",
+    "lookups": "six to eight lookups, by an agent",
 }
 COSTS = {
     "updates": "updates",

@@ -168,6 +168,23 @@ def test_progress_shows_the_update_and_the_latest_numbers(
     assert capsys.readouterr().err == "updates ...\nupdates: 2/2 loss 1.000, reward 0.500, oracle/valid 0.500\n"
 
 
+def test_progress_of_a_training_that_tokens_end_counts_tokens(
+    args: TrainingArguments, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = TrainerState(global_step=0, max_steps=1000)
+    args.max_sampled_tokens = 100  # type: ignore[attr-defined]
+    with Progress() as progress:
+        shown = ShowProgress(progress)
+        shown.on_train_begin(args, state, TrainerControl())
+        for step, tokens in ((1, 60.0), (2, 120.0)):
+            state.global_step = step
+            shown.on_step_end(args, state, TrainerControl())
+            state.log_history.append({"budget/completion_tokens": tokens, "reward": 0.5})
+            shown.on_log(args, state, TrainerControl(), logs=state.log_history[-1])
+        shown.on_train_end(args, state, TrainerControl())
+    assert capsys.readouterr().err == "tokens sampled ...\ntokens sampled: 120/100 reward 0.500\n"
+
+
 def test_an_evaluation_has_a_separate_line(args: TrainingArguments, capsys: pytest.CaptureFixture[str]) -> None:
     state = TrainerState(global_step=0, max_steps=2)
     with Progress() as progress:

@@ -254,6 +254,20 @@ def test_a_finished_run_does_not_write_its_last_checkpoint_again(
     assert train() == train()
 
 
+def test_a_run_whose_tokens_are_spent_ends_and_goes_on_only_with_more(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    def train(most: int) -> tuple[int, int]:
+        trainer = runs.build(micro_policy, tmp_path, max_steps=3, tasks=32, max_sampled_tokens=most)
+        trainer.train(True)
+        return trainer.state.global_step, trainer.ledger.completion_tokens
+
+    step, spent = train(1)
+    assert (step, spent > 1) == (1, True)
+    assert train(spent) == (step, spent)
+    assert train(spent + 1)[0] == 2
+
+
 # A disk that is full ----------------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,11 @@ from hf_credit.cli.progress import Progress, Task
 from hf_credit.trainers.callbacks import PulseCallback, headlines
 
 
+_TOKENS = "budget/completion_tokens"
+
+
 class ShowProgress(PulseCallback):
-    """Shows the number of the update, a few of the latest metrics, and what a long update does."""
+    """Shows the updates, or the tokens if these end the training, a few of the latest metrics, and a long update."""
 
     def __init__(self, progress: Progress, name: str = "updates") -> None:
         self.progress = progress
@@ -31,8 +34,9 @@ class ShowProgress(PulseCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self.task = self.progress.task(self.name, state.max_steps)
-            self.task.begin_at(state.global_step)
+            tokens = getattr(args, "max_sampled_tokens", None)
+            self.task = self.progress.task("tokens sampled" if tokens else self.name, tokens or state.max_steps)
+            self.task.begin_at(_done(args, state))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
@@ -47,12 +51,20 @@ class ShowProgress(PulseCallback):
             self.progress.line(f"update {state.global_step}, evaluated: {text}")
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        if self.task is not None and state.global_step < state.max_steps:  # the last one is not logged yet
-            self.task.update(state.global_step, self.note)
+        if self.task is not None and (done := _done(args, state)) < self.task.total:  # the last one is not logged yet
+            self.task.update(done, self.note)
 
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.task is not None:
-            self.task.update(state.global_step, self.note)
+            self.task.update(_done(args, state), self.note)
+
+
+def _done(args: Any, state: TrainerState) -> int:
+    """The updates made or, if tokens end the training, the tokens sampled up to the last log."""
+    if getattr(args, "max_sampled_tokens", None) is None:
+        return state.global_step
+    logged = (log[_TOKENS] for log in reversed(state.log_history) if _TOKENS in log)
+    return int(next(logged, 0))
 
 
 def note(logs: Mapping[str, Any]) -> str:

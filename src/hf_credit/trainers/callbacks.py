@@ -91,6 +91,9 @@ class StopWhenSpent(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.on_step_end(args, state, control)  # the run that is resumed may have ended
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         def spent() -> bool:  # where only the main process has the ledger, too
             return bool(self.trainer.ledger.completion_tokens >= args.max_sampled_tokens)

@@ -210,7 +210,7 @@ class ResumableTrainer(Trainer):
             return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        if self.state.global_step >= self.state.max_steps:
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             return [], None  # when resumed from the last update's checkpoint, transformers would make one more update
         PULSE.begin("generating")
         return super().get_batch_samples(epoch_iterator, num_batches, device)
