@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.oracles import Judge, OracleLike, resolve
 from hf_credit.rollouts import Episode, Interaction, Ledger, verify
-from hf_credit.rollouts.capabilities import Oracled, Replayable, require_replayable
+from hf_credit.rollouts.capabilities import Oracled, Replayable
 from hf_credit.rollouts.method_context import MethodContext
 
 TaskRow = Mapping[str, Any]
@@ -273,10 +273,7 @@ class Verified(Around):
         Raises:
             ValueError: the oracle does not fit the Interaction, or a required oracle is missing.
         """
-        oracle = resolve(self.oracle)
-        if isinstance(oracle, Judge) and oracle.plays:
-            require_replayable(interaction, f"the oracle {type(oracle).__name__}")
-        oracle = Oracled(interaction).chosen(oracle)
+        oracle = Oracled(interaction).chosen(resolve(self.oracle))
         if oracle is None and self.required:
             raise ValueError(
                 f"this method needs an oracle, got none and {interaction.name!r} has no default; pass oracle=."

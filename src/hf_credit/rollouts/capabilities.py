@@ -343,8 +343,16 @@ class Oracled(Capability):
         return None
 
     def chosen(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check."""
-        return oracle.check() if isinstance(oracle, Judge) else self.check_oracle(oracle)
+        """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check.
+
+        Raises:
+            ValueError: it does not support the task.
+        """
+        if not isinstance(oracle, Judge):
+            return self.check_oracle(oracle)
+        if oracle.plays:
+            require_replayable(self.interaction, f"the oracle {type(oracle).__name__}")
+        return oracle.check()
 
 
 class Auditable(Capability):
