@@ -17,11 +17,13 @@ _SECRET_NAME = re.compile(
 )
 # Special tokens of text, which are no secrets.
 _TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
+TOKENS = (
+    r"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----|\bsk-[\w-]{20,}|\b(?:gh[opsu]|github_pat)_\w{20,}"
+)
+"""A pattern of tokens of the Hub and of common servers, and of private keys."""
+
 _SECRET_VALUE = re.compile(
-    r"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----|\bsk-[\w-]{20,}"
-    r"|\b(?:gh[opsu]|github_pat)_\w{20,}|(?<=://)[^/?#\s]+(?=@)"
-    r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+",
-    re.IGNORECASE,
+    rf"{TOKENS}|(?<=://)[^/?#\s]+(?=@)|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+", re.IGNORECASE
 )
 _PAIR = re.compile(r"(?:(?<=[?&])|(?<!\S)(?=[-A-Z]))([\w.-]+)=[^&\s#'\"]+")  # of a query, an option or a variable
 _OPTION = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!'\*\*\*')(?:\"[^\"]*\"|'[^']*'|[^\s-]\S*)")

@@ -95,6 +95,11 @@ def importable(thing: Any) -> str:
     return f"{module}:{name}"
 
 
+def class_name(value: Any) -> str:
+    """Returns `"module:class"` of a value."""
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
 def installed(package: str) -> bool:
     """Whether Python finds a package, which is not imported."""
     return importlib.util.find_spec(package) is not None

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.credit import replay_blocks, replay_branches, replay_ratio
+from hf_credit.credit import replay_branches, replay_ratio
 
 NOISE = st.just(0.0) | st.floats(1e-100, 10)  # whose products do not underflow
 PROFILES = st.lists(st.tuples(NOISE, st.floats(0.1, 5)), min_size=1, max_size=6)
@@ -29,7 +29,6 @@ def cost(noise, tokens, alive):
 
 def test_noise_that_does_not_rise_leaves_nothing_to_gain():
     noise, tokens = columns([(3, 1), (2, 1), (2, 1), (0, 1)])
-    assert replay_blocks(noise, tokens) == [4]
     assert replay_ratio(noise, tokens) == 1.0
     assert replay_branches(noise, tokens).tolist() == [1.0] * 4
 
@@ -53,7 +52,6 @@ def test_all_noise_at_the_last_of_t_decisions(last):
 def test_two_blocks_by_hand():
     # Means 1 and 4: two branches after the first two depths. (sqrt(2 * 2) + sqrt(4 * 1))^2 / (6 * 3) = 16 / 18.
     noise, tokens = columns([(1.5, 1), (0.5, 1), (4, 1)])
-    assert replay_blocks(noise, tokens) == [2, 1]
     assert replay_branches(noise, tokens).tolist() == [1.0, 1.0, 2.0]
     assert replay_ratio(noise, tokens) == pytest.approx(16 / 18)
     assert cost(noise, tokens, [1, 1, 2]) == pytest.approx(16 / 18)
@@ -80,7 +78,7 @@ def test_the_best_real_plan_reaches_the_ratio(pairs):
 @given(PROFILES)
 def test_the_first_block_is_the_lowest_mean_from_the_start(pairs):
     noise, tokens = columns(pairs)
-    size = replay_blocks(noise, tokens)[0]
+    size = int((replay_branches(noise, tokens) == 1).sum())
     means = noise.cumsum(0) / tokens.cumsum(0)
     assert float(means[size - 1]) == pytest.approx(float(means.min()))
 
@@ -93,4 +91,4 @@ def test_negative_noise_is_refused():
 def test_without_noise_or_depths_there_is_nothing_to_gain():
     assert replay_ratio(torch.zeros(3), torch.ones(3)) == 1.0
     assert replay_branches(torch.zeros(3), torch.ones(3)).tolist() == [1.0] * 3
-    assert replay_blocks(torch.zeros(0), torch.zeros(0)) == []
+    assert replay_branches(torch.zeros(0), torch.zeros(0)).tolist() == []

@@ -41,7 +41,7 @@ def summary(**changes):
         "turns": 1,
         "generated": 1,
         "context": 1,
-        "cut": 0,
+        "cut": (False,),
         "advantages": (),
     }
     return EpisodeSummary(**values | changes)
@@ -109,12 +109,13 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
     metrics = update_metrics(
         [
             summary(
-                outcome=1.0, metrics={"success": 1.0, "return": 1.0}, turns=3, generated=10, context=50, cut=1,
+                outcome=1.0, metrics={"success": 1.0, "return": 1.0}, turns=3, generated=10, context=50,
+                cut=(True, False), 
                 advantages=(1.0, -1.0, 0.0),
             ),
             summary(
                 outcome=0.0, ending=Ending.INVALID_ACTION, metrics={"success": 0.0}, turns=1, generated=4, context=20,
-                cut=1, advantages=(2.0,),
+                cut=(True,), advantages=(2.0,),
             ),
             summary(outcome=0.5, metrics={"success": 0.0}, turns=4, generated=6, context=90),
             summary(outcome=math.nan, ending=Ending.ERROR, metrics={}, turns=0, generated=0, context=0),
@@ -132,7 +133,7 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
             "success": 1 / 3,
             "return": 1.0,
             "turns/mean": 2.0,
-            "replies/cut": 2 / 8,
+            "replies/cut": 2 / 5,
             "tokens/generated": 20,
             "tokens/context": 160,
             "advantages/mean": 0.5,

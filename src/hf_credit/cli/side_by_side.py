@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from code_sandbox.fork_server import processors
 from hf_credit.cli.progress import Progress, Task
 from hf_credit.files import log_of_process, write
 
@@ -56,6 +57,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
     from hf_credit.evaluation.runs import LOG_FILE
 
     tasks = {one.name: progress.task(one.name, one.tokens) for one in trainings}
+    sizes = dict.fromkeys(tasks, 0)
     for one in trainings:
         write(one.folder / LOG_FILE, "")
     processes: list[subprocess.Popen[bytes]] = []
@@ -67,7 +69,9 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
             time.sleep(_SECONDS_BETWEEN_CHECKS)
             codes = [process.poll() for process in processes]
             for one, code in zip(trainings, codes, strict=True):
-                _show(one.folder / LOG_FILE, tasks[one.name])
+                if (size := (one.folder / LOG_FILE).stat().st_size) != sizes[one.name]:
+                    sizes[one.name] = size
+                    _show(one.folder / LOG_FILE, tasks[one.name])
                 if code:
                     raise ValueError(_failure(one, code))
     finally:
@@ -78,8 +82,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
 
 def threads_each(processes: int) -> int:
     """Returns the number of threads for each of some parallel processes; small policies do not gain from many."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores // processes, _MAX_THREADS))
+    return max(1, min(processors() // processes, _MAX_THREADS))
 
 
 def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:

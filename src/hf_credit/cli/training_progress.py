@@ -10,7 +10,6 @@ from transformers import TrainerState
 from hf_credit.cli.progress import Progress, Task
 from hf_credit.trainers.callbacks import PulseCallback, headlines
 
-
 _TOKENS = "budget/completion_tokens"
 
 

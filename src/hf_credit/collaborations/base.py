@@ -13,10 +13,10 @@ from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcri
 from hf_credit.collaborations.text import normalise
 from hf_credit.registry import find, name_of, plain, refuse_options
 from hf_credit.rollouts import Interaction, Request
-from hf_credit.rollouts.capabilities import cannot_leave_out, class_name
+from hf_credit.rollouts.capabilities import cannot_leave_out
 from hf_credit.rollouts.interaction import readable_state
 from hf_credit.safe_io import parse_json
-from hf_credit.trust import importable
+from hf_credit.trust import class_name, importable
 from hf_credit.validators import one_of
 
 

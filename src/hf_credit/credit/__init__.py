@@ -34,8 +34,8 @@ from hf_credit.credit.group_advantages import (
     tree_group_advantages,
     turn_values,
 )
-from hf_credit.credit.leave_one_out import full_mean, group_scaled, group_spread, leave_one_out, value_assisted
-from hf_credit.credit.replay_allocation import replay_blocks, replay_branches, replay_ratio
+from hf_credit.credit.leave_one_out import full_mean, group_scaled, leave_one_out, value_assisted
+from hf_credit.credit.replay_allocation import replay_branches, replay_ratio
 from hf_credit.credit.returns import (
     discounted_returns,
     generalized_advantages,
@@ -81,11 +81,11 @@ __all__ = [
     "class_weights", "clipped_surrogate", "clipped_value_errors", "continuation_ratio",
     "contributions", "cost_advantages", "decoupled_advantages", "disagreement", "discounted_returns", "divergence",
     "doubly_robust_values", "family_mean", "full_mean", "fused_scores", "generalized_advantages",
-    "group_advantages", "group_in_group_advantages", "group_scaled", "group_spread",
+    "group_advantages", "group_in_group_advantages", "group_scaled",
     "harmonic_mean", "inclusion_probabilities", "information_gain_advantages",
     "leave_one_out", "log_ratio_advantages", "multi_turn_advantages", "nested_group_advantages",
     "next_entropy_coefficient", "pad_to_matrix", "pooled", "projected_logprobs",
-    "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks", "replay_branches",
+    "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_branches",
     "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised",
     "sure_share", "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
     "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_rewards", "turn_values",

@@ -158,28 +158,6 @@ def _of_most_replays(weights: Tensor, group: Tensor, size: int) -> Tensor:
     return position == first[group]
 
 
-def group_spread(
-    values: Float[Tensor, " members"], groups: Int[Tensor, " members"], correction: int = 0
-) -> Float[Tensor, " members"]:
-    """The standard deviation of each member's group.
-
-        s[j] = sqrt( sum_{i in group of j} (x[i] - mean)^2 / (n - correction) )
-
-    Args:
-        values: finite.
-        groups: the group of each member: any integers, in any order.
-        correction: 0 for the population's deviation, 1 for the sample's.
-
-    Returns:
-        In the unit of `values`; 0 for a group of one.
-    """
-    squares = full_mean(values.double(), groups) ** 2
-    _, group, size = torch.unique(groups, return_inverse=True, return_counts=True)
-    sums = squares.new_zeros(len(size)).index_add_(0, group, squares)
-    variance: Tensor = (sums / (size - correction).clamp(min=1))[group]
-    return variance.sqrt()
-
-
 def group_scaled(
     credits: Float[Tensor, " members"],
     groups: Int[Tensor, " members"],
@@ -187,17 +165,22 @@ def group_scaled(
     correction: int = 0,
     of: Float[Tensor, " members"] | None = None,
 ) -> Float[Tensor, " members"]:
-    """Credits divided by the standard deviation of their group.
+    """Credits divided by the standard deviation of their group, 0 for a group of one.
 
-        A[j] / (s[j] + eps)
+        A[j] / (s[j] + eps),   s[j] = sqrt( sum_{i in group of j} (x[i] - mean)^2 / (n - correction) )
 
     Args:
         credits: of each member.
-        groups, correction: as in `group_spread`.
+        groups: the group of each member: any integers, in any order.
         eps: added to the deviation.
-        of: the values whose deviation divides; the credits if `None`.
+        correction: 0 for the population's deviation, 1 for the sample's.
+        of: x, finite, whose deviation divides; the credits if `None`.
     """
-    return credits / (group_spread(credits if of is None else of, groups, correction) + eps)
+    squares = full_mean((credits if of is None else of).double(), groups) ** 2
+    _, group, size = torch.unique(groups, return_inverse=True, return_counts=True)
+    sums = squares.new_zeros(len(size)).index_add_(0, group, squares)
+    variance: Tensor = (sums / (size - correction).clamp(min=1))[group]
+    return credits / (variance.sqrt() + eps)
 
 
 def value_assisted(

@@ -17,39 +17,23 @@ from hf_credit.credit.inputs import require
 from hf_credit.credit.shapes import Float, Real
 
 
-def replay_blocks(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> list[int]:
-    """The number of depths in each block of equal branching: the isotonic regression of b / c with weights c.
+def replay_ratio(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> float:
+    """The cost (variance times tokens) with the best branching, divided by the cost without branching.
 
-    Adjacent blocks are pooled while the mean of the earlier one is not below that of the later.
+        rho = (sum over blocks of sqrt(B C))^2 / (sum b sum c),   B, C the sums of b and c in a block
+
+    A block is a run of depths of equal branching: b / c is pooled by isotonic regression with weights c. The ratio is
+    1 if b / c does not increase, and approaches 8/9 if b grows in proportion to depth.
 
     Args:
         noise: b, the variance that arises at each depth, at least 0.
         tokens: c, generated at each depth of an unbranched episode, at least 0.
 
     Returns:
-        The sizes of the blocks, in order; empty without depths.
-
-    Raises:
-        ValueError: a number is negative or not finite.
-    """
-    return [size for _, _, size in _pooled(noise, tokens)]
-
-
-def replay_ratio(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> float:
-    """The cost (variance times tokens) with the best branching, divided by the cost without branching.
-
-        rho = (sum over blocks of sqrt(B C))^2 / (sum b sum c),   B, C the sums of b and c in a block
-
-    It is 1 if b / c does not increase, and approaches 8/9 if b grows in proportion to depth.
-
-    Args:
-        noise, tokens: as for `replay_blocks`.
-
-    Returns:
         In (0, 1]; 1 without noise or tokens.
 
     Raises:
-        ValueError: as `replay_blocks`.
+        ValueError: a number is negative or not finite.
     """
     whole = float(noise.sum()) * float(tokens.sum())
     least = sum(math.sqrt(b * c) for b, c, _ in _pooled(noise, tokens))
@@ -60,13 +44,13 @@ def replay_branches(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depth
     """The best number of live branches at each depth, relative to the first: N = sqrt(B / C) of its block.
 
     Args:
-        noise, tokens: as for `replay_blocks`.
+        noise, tokens: as for `replay_ratio`.
 
     Returns:
         At least 1, non-decreasing; infinite after a first block without noise, all 1 without any noise.
 
     Raises:
-        ValueError: as `replay_blocks`.
+        ValueError: as `replay_ratio`.
     """
     blocks = _pooled(noise, tokens)
     means = [b / c if c else math.inf if b else 0.0 for b, c, _ in blocks]

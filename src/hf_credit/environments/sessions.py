@@ -150,7 +150,7 @@ class Sessions:
             self._live -= len(unheld)
             self._changed.notify_all()
         for session in unheld:
-            session.world.close()
+            _close(session)
 
     def _lower(self) -> bool:
         """Lowers the limit to the number of live sessions; returns False, after a moment, if there are none."""

@@ -52,14 +52,12 @@ class Comparison:
         of, minus: the names of the policies; the difference is `of` minus `minus`.
         metric: the name of the metric.
         interval: the interval of the mean difference.
-        units: the independent units of the interval.
     """
 
     of: str
     minus: str
     metric: str
     interval: Interval
-    units: str = "tasks"
 
     @property
     def excludes_zero(self) -> bool:
@@ -76,7 +74,7 @@ class Comparison:
         what = f"{self.of} minus {self.minus}, {label(self.metric)}: {mean}{unit}"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
         if not self.excludes_zero:
-            return f"{what}; {level} includes 0, so the difference is not significant over these {self.units}."
+            return f"{what}; {level} includes 0, so the difference is not significant over these tasks."
         return f"{what}; {level} excludes 0, so {self.of} is {'better' if self.interval.low > 0 else 'worse'}."
 
 

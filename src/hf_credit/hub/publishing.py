@@ -25,8 +25,9 @@ from hf_credit.words import counted
 T = TypeVar("T")
 
 TRAILER = "Hf-Credit-Publish"
-_PUBLIC = " (public)"  # in the commit of a publication that is not to stay private
 """The line of a commit's description that holds the digest of the published files."""
+
+_PUBLIC = " (public)"  # in the commit of a publication that is not to stay private
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import safetensors
 
 from hf_credit import parquet
 from hf_credit.files import OwnFolder, write
+from hf_credit.redaction import TOKENS
 from hf_credit.safe_io import MOST_BYTES, parse_json, parse_yaml
 
 FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
@@ -28,7 +29,7 @@ MOST_DIMENSIONS = 64
 MOST_YAML_BYTES = 64 * 2**10
 MOST_JSON_DEPTH = 32
 
-_SECRETS = re.compile(rb"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
+_SECRETS = re.compile(TOKENS.encode())
 _LONGEST_SECRET = 256
 
 
@@ -69,15 +70,19 @@ def check_names(paths: Iterable[str]) -> None:
             raise ValueError(f"a file must not run code when it is read, got {path!r}; save tensors as .safetensors.")
         if suffix in ARCHIVE_SUFFIXES or path.lower().endswith(".tar.gz"):
             raise ValueError(f"a file must not be an archive, got {path!r}; publish what is in it.")
-        twin = seen.setdefault(unicodedata.normalize("NFC", path).casefold(), path)
+        twin = seen.setdefault(_folded(path), path)
         if twin != path:
             raise ValueError(f"names must differ by more than case, got {twin!r} and {path!r}; rename one.")
         if len(seen) > MOST_FILES:
             raise ValueError(f"a repository must have at most {MOST_FILES} files, got more; put rows into tables.")
     for path in seen.values():
         for folder in PurePosixPath(path).parents:
-            if str(folder).casefold() in seen:
+            if _folded(str(folder)) in seen:
                 raise ValueError(f"a name must be a file's or a folder's, got {str(folder)!r} as both; rename one.")
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 def files_of(folder: Path) -> dict[str, Path | bytes]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hf_credit.environments import circuit_decoding as circuits
 from hf_credit.environments.circuit_decoding import LABELS, CircuitDecodingState
 from hf_credit.environments.guess_numbers import GuessNumbersState, alphabet, feedback
-from hf_credit.environments.preference_estimation import PreferenceState, decimals, preference, query
+from hf_credit.environments.preference_estimation import THRESHOLD, PreferenceState, decimals, preference, query
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryState
 from hf_credit.environments.situation_puzzles import SituationPuzzlesState
 from hf_credit.verifiers.judges import NO, YES, folded
@@ -26,7 +26,7 @@ MAX_LISTED = 200_000
 """The largest space of weights to list."""
 
 _DRAWN = 2**14  # drawn weights that represent a space that is too large to list
-_NEAR = 0.88  # an answer is right within this cosine (see preference_estimation.THRESHOLD)
+_NEAR = float(THRESHOLD)  # an answer is right within this cosine
 
 
 class Space(ABC, Generic[S]):

@@ -14,6 +14,7 @@ from hf_credit.playing import History, Prompts
 from hf_credit.renamed import old_names
 from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper
 from hf_credit.rollouts.scripts import Script
+from hf_credit.trust import class_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -343,16 +344,10 @@ class Oracled(Capability):
         return None
 
     def chosen(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check.
-
-        Raises:
-            ValueError: it does not support the task.
-        """
-        if not isinstance(oracle, Judge):
-            return self.check_oracle(oracle)
-        if oracle.plays:
+        """Returns `check_oracle(oracle)`, or a `Judge`, which judges any task, after its own check."""
+        if isinstance(oracle, Judge) and oracle.plays:
             require_replayable(self.interaction, f"the oracle {type(oracle).__name__}")
-        return oracle.check()
+        return oracle.check() if isinstance(oracle, Judge) else self.check_oracle(oracle)
 
 
 class Auditable(Capability):
@@ -477,11 +472,6 @@ def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
         plain = {name: value for name, value in vars(interaction).items() if isinstance(value, _PLAIN)}
         described |= {"options": plain, "wraps": fingerprint(interaction.inner)}
     return described
-
-
-def class_name(value: Any) -> str:
-    """Returns `"module:class"` of a value."""
-    return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
 def in_threads(threads: int, call: Callable[..., Any], *arguments: Sequence[Any]) -> list[Any]:

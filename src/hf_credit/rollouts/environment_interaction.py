@@ -25,11 +25,11 @@ from hf_credit.oracles.auditing import (
     require_auditor_fit,
 )
 from hf_credit.playing import Prompts
-from hf_credit.rollouts.capabilities import class_name
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
 from hf_credit.safe_io import parse_json
+from hf_credit.trust import class_name
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -111,10 +111,7 @@ def sample(
     seeded = honours_seeds(generate) and any(seed is not None for seed in seeds)
     together = getattr(generate, "together", None)
     found: dict[int, Generation] = {}
-    if submits(generate):
-        futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
-        found.update(enumerate(future.result() for future in futures))
-    elif together is not None and isinstance(generate, Mapping):
+    if together is not None and isinstance(generate, Mapping):
         found.update(enumerate(together(roles, contexts, seeds if seeded else None)))
     else:
         samplers: Any = generate if isinstance(generate, Mapping) else {None: generate}

@@ -57,7 +57,7 @@ class EpisodeSummary:
         context: number of tokens in the contexts of all its own decisions.
         earlier_thoughts: number of these that are the thoughts in earlier replies; of a reply, in the share that they
             have of its characters.
-        cut: number of replies of trained roles that reached the length limit.
+        cut: of each reply of a trained role that no earlier episode holds, whether it reached the length limit.
         advantages: of the decisions with credit, the mean if the tokens of a decision have one each.
         decisions: those that no earlier episode holds.
         verdicts: whether the oracle accepts each decision that it judged.
@@ -70,7 +70,7 @@ class EpisodeSummary:
     turns: int
     generated: int
     context: int
-    cut: int
+    cut: tuple[bool, ...]
     advantages: tuple[float, ...]
     decisions: tuple[DecisionSummary, ...] = ()
     verdicts: tuple[bool, ...] = ()
@@ -91,7 +91,7 @@ def summarise(
         turns=episode.turns,
         generated=episode.generated_tokens,
         context=sum(len(decision.context_ids) for decision in decisions),
-        cut=sum(was_cut(one.action_ids, end_tokens) for one in decisions if not one.observed),
+        cut=tuple(was_cut(one.action_ids, end_tokens) for one in decisions if not one.observed),
         advantages=tuple(number for number in numbers if number is not None),
         decisions=tuple(
             DecisionSummary(
@@ -151,7 +151,7 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but not in
     means such as `reward` and `success`. All these are of episodes from first states; others are in `starts/later`.
     """
-    decisions = sum(summary.turns for summary in summaries)
+    cut = [one for summary in summaries for one in summary.cut]
     first = [summary for summary in summaries if not summary.later]
     endings = Counter(summary.ending for summary in first)
     metrics = defaultdict(list)
@@ -167,7 +167,7 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
         **{name: mean(values) for name, values in metrics.items()},
         **({"starts/later": 1 - len(first) / len(summaries)} if len(first) < len(summaries) else {}),
         "turns/mean": mean([summary.turns for summary in first]),
-        "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
+        "replies/cut": sum(cut) / max(len(cut), 1),
         "tokens/generated": sum(summary.generated for summary in summaries),
         "tokens/context": context,
         **({"context/earlier_thoughts": thoughts / context} if thoughts else {}),

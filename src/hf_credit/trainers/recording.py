@@ -71,8 +71,8 @@ class RunRecorder(TrainerCallback):
         if self.facts is not None:
             write_json(folder / FACTS_FILE, {**redacted(self.facts), "versions": versions()})
         # A new run starts a new log; a resumed run drops the entries after its checkpoint.
-        kept = [entry for entry in read_log(folder / LOG_FILE) if entry["step"] <= state.global_step]
-        write(folder / LOG_FILE, "".join(_line(entry) for entry in kept if state.global_step))
+        known = read_log(folder / LOG_FILE) if state.global_step else ()
+        write(folder / LOG_FILE, "".join(_line(entry) for entry in known if entry["step"] <= state.global_step))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any

@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, get_args
 
+from code_sandbox.fork_server import processors
 from hf_credit import methods
 from hf_credit.boundary import Worth, check, types_of
 from hf_credit.boundary import read as read_shape
@@ -155,11 +156,11 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
 
     Args:
         path: of JSON lines; cells of incomplete lines and cells that failed are computed again.
-        processes: their number; one per core if `None`.
+        processes: their number; one per core that this process may use if `None`.
     """
     done = read(path)
     waiting = [job for job in todo if job.key not in done]
-    for cell in _filled(waiting, min(processes or os.cpu_count() or 1, len(waiting))):
+    for cell in _filled(waiting, min(processes or processors(), len(waiting))):
         append(path, json.dumps(cell) + "\n")
         yield cell
 

@@ -75,7 +75,7 @@ def paired_p(a: ArrayLike, b: ArrayLike) -> float:
     return min(1.0, 2 * float(sums[: tail + 1].sum()))
 
 
-def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int = _RESAMPLES) -> list[Ranked]:
+def rank(outcomes: Mapping[str, Outcomes]) -> list[Ranked]:
     """Returns the entries of a board with the ranges of their ranks, the highest mean first.
 
     Every pair is compared task by task, on the mean over each one's checkpoints, by the paired permutation test
@@ -85,13 +85,11 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
 
         1 + b, ..., n - w.
 
-    All these ranges together hold with a probability of at least 1 - alpha, for these checkpoints on such tasks. The
+    All these ranges together hold with a probability of at least 1 - `ALPHA`, for these checkpoints on such tasks. The
     interval of the score includes the variation over training seeds, if an entry has several.
 
     Args:
         outcomes: the outcomes of each entry, by id.
-        alpha: the family-wise error rate, in (0, 1).
-        resamples: the number of resamples of each interval.
 
     Raises:
         ValueError: entries have different numbers of tasks, or fewer than two.
@@ -105,7 +103,7 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
     pairs = list(itertools.combinations(means, 2))
     p_values = [paired_p(means[a], means[b]) for a, b in pairs]
     order = [pair if means[pair[0]].mean() > means[pair[1]].mean() else pair[::-1] for pair in pairs]
-    beats = [pair for pair, p in zip(order, holm(p_values) if pairs else (), strict=True) if p <= alpha]
+    beats = [pair for pair, p in zip(order, holm(p_values) if pairs else (), strict=True) if p <= ALPHA]
     ranked = []
     for name, table in tables.items():
         better, worse = {a for a, b in beats if b == name}, {b for a, b in beats if a == name}
@@ -114,7 +112,7 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
                 entry=name,
                 best=1 + len(better),
                 worst=len(means) - len(worse),
-                score=score_interval(table, resamples=resamples),
+                score=score_interval(table),
             )
         )
     return sorted(ranked, key=lambda one: (-one.score.mean, one.entry))

@@ -167,7 +167,7 @@ def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> S
         entry=entry,
         files=dict(zip(entries.paths_of(name), (text, content), strict=True)),
         id=name,
-        score=_mean([one.outcome for one in episodes]),
+        score=fmean(one.outcome for one in episodes),
     )
 
 
@@ -199,7 +199,3 @@ def _resolved(hub: Hub, name: str) -> tuple[str, str]:
     """Returns the repository of `owner/name@revision`, and the current commit of the revision."""
     repo, _, revision = name.partition("@")
     return repo, resolve(connect(hub.endpoint, hub.token), repo, "model", revision or None)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0

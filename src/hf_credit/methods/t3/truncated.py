@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods.t3.rules import Rule, Step, make_rule
@@ -19,7 +19,8 @@ from hf_credit.validators import one_of
 
 S = TypeVar("S")
 
-CUTS = ("hard", "soft", "mask")
+Cut = Literal["hard", "soft", "mask"]
+CUTS = get_args(Cut)
 """The effect of a cut: the episode ends; the agent is asked for its answer; or later replies are not in the loss."""
 
 
@@ -241,7 +242,7 @@ class Truncation(Options):
     """
 
     rule: Rule
-    cut: Literal["hard", "soft", "mask"] = "hard"
+    cut: Cut = "hard"
     train_stalled: bool = True
 
     def __call__(self, interaction: Interaction[Any]) -> Truncated[Any]:
@@ -258,7 +259,7 @@ def truncation(
     *,
     window: int | None = None,
     min_progress: float | None = None,
-    cut: Literal["hard", "soft", "mask"] = "hard",
+    cut: Cut = "hard",
     train_stalled: bool = True,
     **options: Any,
 ) -> Truncation:
