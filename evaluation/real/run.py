@@ -129,13 +129,14 @@ EXPERIMENT: Mapping[str, Any] = {
                 "quality": 0.9,
                 "rank": 8,
                 "rows": 32,
-                "rate": 1e-3,
+                "rate": 5e-4,
                 "updates": 320,
                 "every": 10,
                 "enough": 0.03,
             },
             "collections": 8,
-            "accepted": (0.01, 0.2),
+            "told": ["grpo", "replay_loo"],  # whose signal is told beforehand
+            "accepted": (0.01, 0.25),
             "budget": 16_000,
             "held_out": 256,
         },
@@ -219,7 +220,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
 
     one, start = experiment["tasks"][task], work / task
     if method == BEFOREHAND:
-        compared = [name for name in METHODS[task] if name not in METHOD_OF]
+        compared = one.get("told", [name for name in METHODS[task] if name not in METHOD_OF])
         words = ["--dataset", str(rows_of(one["agent"], "train")), "--trust-remote-code"] if "agent" in one else []
         told = signals(start, compared, one["collections"], words, EXAMPLE if words else None)
         cell = {"task": task, "method": method, "seed": seed, **told}
