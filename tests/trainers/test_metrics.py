@@ -41,7 +41,7 @@ def summary(**changes):
         "turns": 1,
         "generated": 1,
         "context": 1,
-        "cut": (False,),
+        "cut": (),
         "advantages": (),
     }
     return EpisodeSummary(**values | changes)
@@ -61,7 +61,7 @@ def test_a_summary_counts_turns_tokens_and_cut_replies():
         turns=3,
         generated=5,
         context=18,
-        cut=2,
+        cut=(False, True, True),
         advantages=(1.5, 0.0),
         decisions=tuple(
             of_reply("agent", "agent", advantage, length, hashlib.blake2b(b"", digest_size=8).digest())
@@ -73,7 +73,9 @@ def test_a_summary_counts_turns_tokens_and_cut_replies():
 def test_an_inherited_decision_is_counted_only_in_its_first_episode():
     decisions = (decision(3, (5, END)), decision(6, (5, 5, 5)))
     episode = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED, prefix_length=1)
-    assert [one.length for one in summarise(episode, [None, 2.0], {END}).decisions] == [3]
+    found = summarise(episode, [None, 2.0], {END})
+    assert ([one.length for one in found.decisions], found.cut) == ([3], (True,))
+    assert update_metrics([found])["replies/cut"] == 1.0
 
 
 def test_a_judges_replies_are_no_turns_and_are_counted_separately():
@@ -110,8 +112,7 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
         [
             summary(
                 outcome=1.0, metrics={"success": 1.0, "return": 1.0}, turns=3, generated=10, context=50,
-                cut=(True, False), 
-                advantages=(1.0, -1.0, 0.0),
+                cut=(True, False), advantages=(1.0, -1.0, 0.0),
             ),
             summary(
                 outcome=0.0, ending=Ending.INVALID_ACTION, metrics={"success": 0.0}, turns=1, generated=4, context=20,
@@ -133,7 +134,7 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
             "success": 1 / 3,
             "return": 1.0,
             "turns/mean": 2.0,
-            "replies/cut": 2 / 5,
+            "replies/cut": 2 / 3,
             "tokens/generated": 20,
             "tokens/context": 160,
             "advantages/mean": 0.5,
