@@ -74,32 +74,27 @@ def test_methods_are_compared_seed_by_seed(scripts: dict[str, ModuleType], tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["learning.png", "learning_narrow.png"]
 
 
-def test_the_longer_rungs_show_their_signal_and_whether_the_gain_grows(scripts: dict[str, ModuleType]) -> None:
+def test_the_longer_rungs_show_their_signal_and_the_pilot_of_their_rates(scripts: dict[str, ModuleType]) -> None:
     run, table = scripts["run"], scripts["table"]
     costs = dict.fromkeys(("updates", "sampled_tokens", "tokens", "scores", "seconds"), 1)
-    found = {
-        ("sudoku_8", "outcome_reward"): [0.2, 0.3, 0.2],
-        ("sudoku_8", "verifiable_process"): [0.3, 0.4, 0.3],
-        ("sudoku_12", "outcome_reward"): [0.1, 0.1, 0.1],
-        ("sudoku_12", "verifiable_process"): [0.3, 0.4, 0.5],
-        ("sudoku_12", "outcome_from_walks"): [0.2, 0.2, 0.2],
-    }
+    outcome, verdicts, walks = run.METHODS["sudoku_12"]
+    found = {outcome: [0.1, 0.1, 0.1], verdicts: [0.3, 0.4, 0.5], walks: [0.2, 0.2, 0.2]}
     cells: dict[Any, Any] = {
-        arm: {seed: {"success": value, **costs} for seed, value in enumerate(own)} for arm, own in found.items()
+        ("sudoku_12", arm): {seed: {"success": value, **costs} for seed, value in enumerate(own)}
+        for arm, own in found.items()
+    }
+    cells["sudoku_12", outcome][run.PILOT_SEED] = {
+        "curve": [[1, 0.1], [2, 0.3], [3, 0.5], [4, 0.5], [5, 0.4], [6, 0.6]]
     }
     cost = {"mean": 900.4, "low": 300.0, "high": None}
-    signal = {"outcome_reward": {"silent": 0.75, "equal": 0.5, "cost": cost}}
-    for task in ("sudoku_8", "sudoku_12"):
-        cells[task, run.START] = {0: {"warm_up": [[40, 0.04]], "success": 0.1}}
-    cells["sudoku_8", run.BEFOREHAND] = {0: {"signals": signal}}
+    cells["sudoku_12", run.START] = {0: {"warm_up": [[40, 0.04]], "success": 0.1}}
+    cells["sudoku_12", run.BEFOREHAND] = {0: {"signals": {"grpo": {"silent": 0.75, "equal": 0.5, "cost": cost}}}}
     written = table.markdown(cells)
-    assert "| sudoku_8 | outcome_reward | 75% | 50% | 900 [300, unbounded] |" in written
-    # Gains of .2, .3 and .4 against .1: .1, .2 and .3 more, as above.
-    row = "| sudoku_12 - sudoku_8 | the gain of verifiable_process | +0.200 [-0.048, +0.448] | 3 of 3 | 0.250 |"
-    assert row in written
+    assert "| sudoku_12 | grpo | 75% | 50% | 900 [300, unbounded] |" in written
+    assert f"| sudoku_12 | {outcome} | 0.20 | 0.50 |" in written
     # Three pairs of one sign have p = 2 / 8, and no claim of these rungs is corrected for another.
-    assert "| sudoku_12 | outcome_from_walks - outcome_reward | +0.100 [+0.100, +0.100] | 3 of 3 | 0.250 |" in written
-    assert "| sudoku_12 | verifiable_process - outcome_reward | +0.300 [+0.052, +0.548] | 3 of 3 | 0.250 |" in written
+    assert f"| sudoku_12 | {walks} - {outcome} | +0.100 [+0.100, +0.100] | 3 of 3 | 0.250 |" in written
+    assert f"| sudoku_12 | {verdicts} - {outcome} | +0.300 [+0.052, +0.548] | 3 of 3 | 0.250 |" in written
 
 
 def test_turn_credit_is_tested_by_itself_and_a_task_without_a_start_has_no_row(scripts: dict[str, ModuleType]) -> None:

@@ -38,7 +38,7 @@ EXAMPLE = HERE.parents[1] / "examples" / "sql_agent"
 METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "sudoku": {"outcome_reward": {}, "verifiable_process": {}},
     "sudoku_8": {"outcome_reward": {}, "verifiable_process": {}},
-    "sudoku_12": {"outcome_reward": {}, "verifiable_process": {}, "outcome_from_walks": {}},
+    "sudoku_12": {"outcome_reward@1e-05": {}, "verifiable_process@1e-05": {}, "outcome_from_walks@1e-05": {}},
     "sql_agent": {
         "grpo": {"group_size": 8},
         "turn_credit": {"group_size": 8},
@@ -47,13 +47,18 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "lookups": {one: {"group_size": 8} for one in ("grpo", "grpo_from_walks", "grpo_from_own")},
 }
-"""Of each task the methods and their options; the first is the one that the others are compared with."""
-LAST = ("turn_credit", "outcome_from_walks", "grpo_from_own")
+"""Of each task the methods and their options; the first is the one that the others are compared with.
+
+After an @ stands a rate other than that of `EXPERIMENT`.
+"""
+LAST = ("turn_credit", "outcome_from_walks@1e-05", "grpo_from_own")
 """Methods whose seeds are run once those of all others are finished, and which are tested by themselves."""
 METHOD_OF = {"outcome_from_walks": "outcome_reward", "grpo_from_walks": "grpo", "grpo_from_own": "grpo"}
-"""The method of an arm that is not called like it."""
+"""The method of an arm that is not called like it, without its rate."""
 START, BEFOREHAND = "start", "beforehand"
 SEEDS = range(10)
+RATES, PILOT_SEED = (3e-5, 1e-5), 100
+"""Of a pilot, which is measured in training alone."""
 LOOKS = "looks.json"
 Name = tuple[str, str, int]
 ARMS = "tasks"
@@ -163,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, help="the folder of the pretrained model; needed until starts are made")
     parser.add_argument("--task", choices=METHODS, help="run the cells of one task alone")
     parser.add_argument("--before", action="store_true", help="make only what comes before the trainings")
+    parser.add_argument("--pilot", action="store_true", help="train at other rates instead, with a seed of its own")
     options = parse_options(parser, arguments, "runs/real", seeds=len(SEEDS))
     experiment = {**EXPERIMENT, "model": str(options.model)}
     from table import write_tables  # which takes the names of cells from here
@@ -177,8 +183,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_kept_adapters = {
         cell_file(options.work, task, START, 0) for task in METHODS if "collections" in EXPERIMENT["tasks"][task]
     }
-    cells = trainings([options.task] if options.task else METHODS)
-    cells = [cell for cell in cells if cell[-1] < options.seeds and not cell_file(options.work, *cell).is_file()]
+    tasks = [options.task] if options.task else METHODS
+    cells = pilots(tasks) if options.pilot else [one for one in trainings(tasks) if one[-1] < options.seeds]
+    cells = [cell for cell in cells if not cell_file(options.work, *cell).is_file()]
     unfinished = list(dict.fromkeys(task for task, *_ in cells))
     for phase in [*before(unfinished), *([] if options.before else [cells])]:
         run_cells(options.work, EXPERIMENT, [phase], cell_file, run_cell, experiment, options.workers, ARMS)
@@ -200,6 +207,17 @@ def trainings(tasks: Iterable[str]) -> list[Name]:
     return sorted(cells, key=lambda cell: cell[1] in LAST)
 
 
+def pilots(tasks: Iterable[str]) -> list[Name]:
+    """The trainings of a pilot: each method at each rate."""
+    named = ((task, rate, name_of(arm)) for task in tasks for rate in RATES for arm in METHODS[task])
+    return [(task, f"{name}@{rate:g}", PILOT_SEED) for task, rate, name in named if name not in METHOD_OF]
+
+
+def name_of(arm: str) -> str:
+    """The name of an arm without its rate."""
+    return arm.partition("@")[0]
+
+
 def key(cell: Mapping[str, Any]) -> tuple[str, str]:
     """What a cell is a seed of."""
     return cell["task"], cell["method"]
@@ -210,8 +228,8 @@ def cell_file(work: Path, task: str, method: str, seed: int) -> Path:
     return work / "cells" / f"{task}-{method}-{seed}.json"
 
 
-def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, work: Path) -> None:
-    """Makes the start, or trains from it until the budget is spent; measures, and writes the cell."""
+def run_cell(experiment: Mapping[str, Any], task: str, arm: str, seed: int, work: Path) -> None:
+    """Makes the start, or trains from it until the budget is spent; measures, but not in a pilot; writes the cell."""
     prepare_process()
     import torch
     from transformers import AutoTokenizer, PrinterCallback, set_seed
@@ -219,28 +237,31 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     from hf_credit import CreditConfig, CreditTrainer, methods
 
     one, start = experiment["tasks"][task], work / task
+    method, rate = name_of(arm), arm.partition("@")[2]
     if method == BEFOREHAND:
-        compared = one.get("told", [name for name in METHODS[task] if name not in METHOD_OF])
+        plain = (name for name in map(name_of, METHODS[task]) if name not in METHOD_OF)
+        compared = one.get("told", list(plain))
         words = ["--dataset", str(rows_of(one["agent"], "train")), "--trust-remote-code"] if "agent" in one else []
         told = signals(start, compared, one["collections"], words, EXAMPLE if words else None)
-        cell = {"task": task, "method": method, "seed": seed, **told}
-        write_whole(cell_file(work, task, method, seed), {**cell, "made_with": versions()})
+        cell = {"task": task, "method": arm, "seed": seed, **told}
+        write_whole(cell_file(work, task, arm, seed), {**cell, "made_with": versions()})
         return
     interaction, train, held_out = opened(one)
-    cell: dict[str, Any] = {"task": task, "method": method, "seed": seed}
+    cell: dict[str, Any] = {"task": task, "method": arm, "seed": seed}
     if method == START:
         make = warmed_up_agent if task == "sql_agent" else warmed_up
         model, tokenizer, cell["warm_up"] = make(experiment, task, interaction, train, start)
     else:
         tokenizer = AutoTokenizer.from_pretrained(start, padding_side="left")
+        options = next(options for name, options in one["methods"].items() if name_of(name) == method)
         settings = {**on_this_machine(), **experiment["training"], **one["training"], **one.get(method, {})}
-        settings["max_sampled_tokens"] = one["budget"]
+        settings |= {"max_sampled_tokens": one["budget"], **({"learning_rate": float(rate)} if rate else {})}
         trainer = CreditTrainer(
             str(start),
             interaction,
             CreditConfig(output_dir=str(work / f"trained_{os.getpid()}"), **settings, seed=seed),
             train,
-            method=methods.make(METHOD_OF.get(method, method), **one["methods"][method]),
+            method=methods.make(METHOD_OF.get(method, method), **options),
             processing_class=tokenizer,
         )
         trainer.remove_callback(PrinterCallback)
@@ -257,13 +278,14 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
             "seconds": round(sum(entry["step_time"] for entry in log), 1),
         }
     set_seed(seed)
-    cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
+    if seed != PILOT_SEED:
+        cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
     low, high = one["accepted"]
     if method == START and not low <= cell["success"] <= high:
         raise ValueError(f"a start must succeed in {low} to {high} of its episodes, got {cell['success']}; change it.")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
     getattr(interaction, "close", lambda: None)()
-    write_whole(cell_file(work, task, method, seed), {**cell, "made_with": {"device": device, **versions()}})
+    write_whole(cell_file(work, task, arm, seed), {**cell, "made_with": {"device": device, **versions()}})
 
 
 def opened(one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 from drawing import tidy
 from finished_cells import common_seeds, interval, mean, read, verdict, write, write_again
 from matplotlib.figure import Figure
-from run import BEFOREHAND, LAST, METHODS, SEEDS, START, key
+from run import BEFOREHAND, LAST, METHODS, PILOT_SEED, SEEDS, START, key
 
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.plots import smoothed
@@ -77,16 +77,6 @@ def markdown(cells: Cells) -> str:
             found, ahead = paired_difference(left, right), sum(a > b for a, b in zip(left, right, strict=True))
             ends = [f"{ahead} of {len(left)}", f"{p:.3f}", verdict(found, p, behind="behind")]
             compared.append([task, f"{method} - {behind}", interval(found, signed=True), *ends])
-    longer = ("sudoku_8", "sudoku_12")
-    arms = [(task, method) for task in longer for method in METHODS["sudoku_8"]]
-    if len(seeds := [seed for seed in common_seeds(cells, *arms) if seed in SEEDS]) > 1:
-        gains = [[_gain(cells, task, seed) for seed in seeds] for task in reversed(longer)]
-        found, ahead = paired_difference(*gains), sum(a > b for a, b in zip(*gains, strict=True))
-        p = permutation_test(*gains).p_value
-        ends = [f"{ahead} of {len(seeds)}", f"{p:.3f}", verdict(found, p, behind="behind")]
-        compared.append(
-            ["sudoku_12 - sudoku_8", "the gain of verifiable_process", interval(found, signed=True), *ends]
-        )
     told = [
         [task, method, f"{one['silent']:.0%}", f"{one['equal']:.0%}", _tokens(one["cost"])]
         for task in METHODS
@@ -96,6 +86,17 @@ def markdown(cells: Cells) -> str:
     header = ["task", "method", "collections without signal", "groups of one outcome", "tokens until it equals noise"]
     before = "What the signal was at the longer starts, before any training from them"
     signals = f"{before}:\n\n{table(header, told)}\n\n" if told else ""
+    piloted = [
+        [task, arm, *(f"{fmean(part):.2f}" for part in _ends([success for _, success in own[PILOT_SEED]["curve"]]))]
+        for (task, arm), own in cells.items()
+        if PILOT_SEED in own
+    ]
+    header = ["task", "method@rate", "first fifth", "last third"]
+    pilot = (
+        f"A pilot of rates, which tests no claim: success in training\n\n{table(header, piloted)}\n\n"
+        if piloted
+        else ""
+    )
     return f"""# Which credit pays on a real model
 
 Written by `evaluation/real/run.py`; do not edit. How to read it: `../README.md`.
@@ -104,7 +105,7 @@ The starts, after the warm-up:
 
 {table(["task", "updates", "success held out"], looks)}
 
-{signals}Success on held-out tasks, and what training took:
+{signals}{pilot}Success on held-out tasks, and what training took:
 
 {table(["task", "method", "seeds", "success", *COSTS.values()], rows)}
 
@@ -114,9 +115,9 @@ Differences in success:
 """
 
 
-def _gain(cells: Cells, task: str, seed: int) -> float:
-    verdicts, outcome = (cells[task, arm][seed]["success"] for arm in ("verifiable_process", "outcome_reward"))
-    return float(verdicts - outcome)
+def _ends(curve: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The first fifth and the last third of a curve."""
+    return curve[: -(-len(curve) // 5)], curve[-(-2 * len(curve) // 3) :]
 
 
 def _tokens(cost: Mapping[str, Any]) -> str:
