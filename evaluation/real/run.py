@@ -125,7 +125,12 @@ EXPERIMENT: Mapping[str, Any] = {
         "lookups": {
             "methods": METHODS["lookups"],
             "agent": "lookups",
-            "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 16},
+            "training": {
+                "instances_per_update": 2,
+                "per_device_train_batch_size": 2,
+                "max_completion_length": 16,
+                "learning_rate": 1e-5,  # at 3e-5 a rare outcome collapsed
+            },
             "grpo_from_walks": {"starts": "lookups_player:Player"},
             "grpo_from_own": {"starts": "own"},
             "warm_up": {
