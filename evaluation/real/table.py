@@ -171,7 +171,8 @@ def line(axis: Any, curves: list[list[list[float]]], colour: str, label: str) ->
         x, y = zip(*curve, strict=True)
         found.append(np.interp(tokens, x, smoothed(y, 3)))
     bands = [mean_interval(values) for values in np.array(found).T]
-    axis.fill_between(tokens / 1000, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15, lw=0)
+    low, high = (np.clip(ends, 0, 1) for ends in zip(*((b.low, b.high) for b in bands), strict=True))
+    axis.fill_between(tokens / 1000, low, high, color=colour, alpha=0.15, lw=0)
     axis.plot(tokens / 1000, [b.mean for b in bands], color=colour, linewidth=2, label=label)
 
 
