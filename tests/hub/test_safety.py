@@ -151,7 +151,13 @@ def test_links_are_not_published(tmp_path: Path) -> None:
 SECRET = "hf_" + "a" * 34
 
 
-@pytest.mark.parametrize("content", [SECRET, "-----BEGIN RSA PRIVATE KEY-----", "x" * 2**20 + SECRET, "my-own-token"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(SECRET, "-----BEGIN RSA PRIVATE KEY-----", "x" * 2**20 + SECRET, "my-own-token"),
+        *("key: sk-" + "a" * 20, "ghp_" + "b" * 20, "a github_pat_" + "c" * 20),
+    ],
+)
 def test_a_file_with_a_secret_is_not_published(content: str) -> None:
     with pytest.raises(ValueError, match=r"no token and no key, got one in 'a.txt'") as error:
         publish(
