@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,8 +57,13 @@ def init_policy(
     typer.echo(f"Wrote {output}. Try: {evaluation_command(output)}")
 
 
-def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress) -> None:
-    """Builds a policy, warms it up on play of training tasks, and saves it with its task in the folder `output`.
+def create(
+    spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress, rows: Iterable[Any] | None = None
+) -> None:
+    """Builds a policy, warms it up and saves it with its task in the folder `output`.
+
+    Args:
+        rows: the tasks of the scripted play; by default training tasks.
 
     Raises:
         ValueError: a setting is invalid, or the task has neither an oracle nor a scripted player.
@@ -70,7 +76,7 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
 
     interaction = spec.build()
     player = player_of(interaction, config.quality)
-    rows = TaskSource(interaction).tasks("train", config.episodes)
+    rows = TaskSource(interaction).tasks("train", config.episodes) if rows is None else rows
     starts = progress.over(starts_of(rows, "train"), "scripted play")
     shown = [ShowProgress(progress, "warm-up")]
     init_scripted_policy(interaction, player, starts, output, config, shown, spec.sampling)
