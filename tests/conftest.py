@@ -9,6 +9,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import string
 import sys
 import tempfile
@@ -50,6 +51,9 @@ gc.set_threshold(20_000, 20, 20)
 
 # A checkpoint waits for the disk some thirty times, so that it survives a loss of power, which no test causes.
 os.fsync = lambda file: None
+
+# Shells ignore interrupts for jobs in the background, and what these start ignores them, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `launched` is found here, also by the processes that it starts.
 sys.path.append(os.path.join(os.path.dirname(__file__), "processes"))

@@ -38,6 +38,7 @@ from hf_credit.checkpoints import flaw
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
+from hf_credit.methods import METHODS
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts.metric_names import METRICS
 from hf_credit.tasks.spec import TaskSpec
@@ -409,6 +410,11 @@ def test_every_name_of_a_package_is_in_it() -> None:
             defined = rf"(?:def|class) {name}\b|[\"']{name}[\"']|^(?:import|from) {name}\b|^ *{name}\b.* ="
             known = name in {path.stem for path in paths} or re.search(defined, source, re.MULTILINE)
             assert known or hasattr(importlib.import_module(package), name), f"{package}: {name}"
+
+
+def test_the_readme_counts_the_methods_that_no_paper_of_its_own_has() -> None:
+    with_a_trainer = {"verifiable_process", "replay_loo", "counterfactual_grpo", "constrained_counterfactual"}
+    assert f"five papers and {len(METHODS.keys() - with_a_trainer)} other methods" in text_of("README.md")
 
 
 def test_the_readme_lists_every_trainer() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -91,6 +91,12 @@ def filled(
         yield connection
 
 
+def write(name: str, rows: Iterable[Mapping[str, str]]) -> None:
+    """Writes task rows to a file of this folder."""
+    lines = (json.dumps(row) + "\n" for row in rows)
+    Path(__file__).with_name(f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
 def run(connection: sqlite3.Connection, statement: str, most: int) -> list[tuple[object, ...]]:
     """The first rows, at most so many, that a statement gives.
 
@@ -113,5 +119,4 @@ def _allowed(action: int, _: str | None, function: str | None, *__: str | None) 
 
 if __name__ == "__main__":
     for split in SPLITS:
-        lines = (json.dumps(row) + "\n" for row in questions(split))
-        Path(__file__).with_name(f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        write(split, questions(split))

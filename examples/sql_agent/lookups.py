@@ -5,14 +5,12 @@ Each call shows the question and the notes, and nothing else. Only the answer is
 python lookups.py    # writes lookups_train.jsonl and lookups_held_out.jsonl anew
 """
 
-import json
 import random
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
-import openai
-from databases import filled, run
+from databases import filled, run, write
+from sql_agent import CLIENT
 
 from hf_credit.agents import agent
 
@@ -37,9 +35,6 @@ LOOKUPS = range(6, 9)
 SPLITS = {"train": range(20), "held_out": range(1000, 1006)}
 """The numbers of their databases."""
 PER_DATABASE = 60
-# Made once: runs are forked from the process that has imported this module, and a client takes longer than a call.
-CLIENT = openai.OpenAI(base_url="http://localhost", api_key="of each run")
-CLIENT.chat.completions  # noqa: B018  # imports that part of the SDK
 
 
 @agent(columns=("database", "question", "answer"), max_calls=12, score="lookups:same")
@@ -110,5 +105,4 @@ def questions(split: str) -> Iterator[dict[str, str]]:
 
 if __name__ == "__main__":
     for split in SPLITS:
-        lines = (json.dumps(row) + "\n" for row in questions(split))
-        Path(__file__).with_name(f"lookups_{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        write(f"lookups_{split}", questions(split))

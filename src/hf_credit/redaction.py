@@ -23,7 +23,7 @@ TOKENS = (
 )
 """A pattern of tokens of the Hub and of common servers, and of private keys.
 
-Each begins with letters and not with a boundary, so that large files are searched ten times as fast.
+Each begins with letters and not with a boundary, so that large files are searched many times as fast.
 """
 
 _SECRET_VALUE = re.compile(

@@ -12,6 +12,7 @@ from picture_strip import red_cell, strip
 from rich.console import Console
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from hf_credit import CreditConfig
 from hf_credit.checkpoints import flaw
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.training_progress import ShowProgress, note
@@ -62,6 +63,7 @@ def test_a_run_writes_settings_facts_and_log(recorder: RunRecorder, args: Traini
 
 def test_a_new_run_in_the_same_folder_starts_a_new_log(recorder: RunRecorder, args: TrainingArguments) -> None:
     train(recorder, args, 1, 3)
+    (Path(args.output_dir or "") / "metrics.jsonl").write_text("broken\n")  # of a run that nobody goes on with
     train(recorder, args, 1, 2)
     assert [entry["step"] for entry in read_log(Path(args.output_dir or "") / "metrics.jsonl")] == [1, 2]
 
@@ -169,10 +171,10 @@ def test_progress_shows_the_update_and_the_latest_numbers(
 
 
 def test_progress_of_a_training_that_tokens_end_counts_tokens(
-    args: TrainingArguments, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = TrainerState(global_step=0, max_steps=1000)
-    args.max_sampled_tokens = 100  # type: ignore[attr-defined]
+    args = CreditConfig(output_dir=str(tmp_path), max_sampled_tokens=100, use_cpu=True, bf16=False)
     with Progress() as progress:
         shown = ShowProgress(progress)
         shown.on_train_begin(args, state, TrainerControl())

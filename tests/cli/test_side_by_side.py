@@ -43,13 +43,12 @@ def test_a_failed_training_stops_all_and_shows_its_last_lines(training: Callable
 
 
 _PARENT = """
-import signal, sys
+import sys
 from pathlib import Path
 from hf_credit.cli.progress import Progress
 from hf_credit.evaluation.runs import LOG_FILE
 from hf_credit.cli.side_by_side import Training, train_side_by_side
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by shells in the background
 recipes = [Path(path) for path in sys.argv[1:]]
 trainings = [Training(name=path.stem, recipe=path, folder=path.with_suffix(""), tokens=9) for path in recipes]
 with Progress() as progress:

@@ -19,6 +19,7 @@ from hf_credit.environments import check_env
 from hf_credit.environments.actions import tag
 from hf_credit.environments.replayed import DivergedError, ReplayedEnvironment, ReplayedState
 from hf_credit.environments.reseeding import reseed
+from hf_credit.environments.sessions import Sessions
 
 NO_TROUBLE = {"restored": 0, "lost": 0, "diverged": 0}
 
@@ -350,3 +351,22 @@ def test_an_invalid_observation_of_a_world_is_refused(shown, error, message, mon
 def test_at_least_one_live_world_must_be_allowed():
     with pytest.raises(ValueError, match="sessions must be at least 1, got 0; raise it"):
         Ride(0)
+
+
+def test_a_world_that_cannot_be_closed_leaves_no_other_open() -> None:
+    class World:
+        def __init__(self, breaks: bool) -> None:
+            self.breaks, self.closed = breaks, False
+
+        def close(self) -> None:
+            self.closed = True
+            if self.breaks:
+                raise OSError("it broke")
+
+    worlds = [World(breaks) for breaks in (False, True, False)]
+    sessions = Sessions(limit=3)
+    held = [sessions.any(lambda world=world: world) for world in worlds]
+    for number, session in enumerate(held):
+        sessions.give(session, number)
+    sessions.close()
+    assert [world.closed for world in worlds] == [True] * 3

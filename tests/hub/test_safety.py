@@ -48,7 +48,9 @@ def test_formats_that_run_code_and_archives_are_refused(name: str) -> None:
         safety.check_names([name])
 
 
-@pytest.mark.parametrize("names", [["README.md", "readme.md"], ["\u00e9", "e\u0301"], ["a", "a/b"]])
+@pytest.mark.parametrize(
+    "names", [["README.md", "readme.md"], ["\u00e9", "e\u0301"], ["a", "a/b"], ["\u00e9", "e\u0301/b"]]
+)
 def test_names_that_are_one_to_some_file_systems_are_refused(names: list[str]) -> None:
     with pytest.raises(ValueError, match=r"differ by more than case|a file's or a folder's"):
         safety.check_names(names)
