@@ -38,7 +38,7 @@ EXAMPLE = HERE.parents[1] / "examples" / "sql_agent"
 METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "sudoku": {"outcome_reward": {}, "verifiable_process": {}},
     "sudoku_8": {"outcome_reward": {}, "verifiable_process": {}},
-    "sudoku_12": {"outcome_reward@1e-05": {}, "verifiable_process": {}, "outcome_from_walks@1e-05": {}},
+    "sudoku_12": {f"{one}@1e-05": {} for one in ("outcome_reward", "verifiable_process", "outcome_from_walks")},
     "sql_agent": {
         "grpo": {"group_size": 8},
         "turn_credit": {"group_size": 8},
