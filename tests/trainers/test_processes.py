@@ -122,6 +122,13 @@ def test_two_processes_agree_whether_an_update_has_a_signal(
     assert not any(value.any() for value in two["last gradient"].values())
 
 
+def test_two_processes_end_together_once_their_tokens_are_sampled(
+    one_update_script: Path, micro_policy: Path, tmp_path: Path
+) -> None:
+    ending = {"max_sampled_tokens": 1, "max_steps": 3}
+    assert len(update_of_two(one_update_script, micro_policy, tmp_path / "two", ON_CPU, **ending)["skipped"]) == 1
+
+
 def test_two_processes_weight_the_ratios_of_episodes_like_one(
     one_update: Callable[..., Any], one_update_script: Path, micro_policy_append: Path, tmp_path: Path
 ) -> None:
