@@ -177,6 +177,15 @@ def test_rows_without_an_answer_are_dropped_and_counted_on_request(tmp_path: Pat
     assert (found.dropped, found.rows["problem"], found.rows["source_id"]) == (2, ["1 + 1"], ["1"])
 
 
+def test_rows_whose_program_cannot_be_read_are_dropped_and_counted_on_request(tmp_path: Path) -> None:
+    row = {"task_id": 601, "text": "Add.", "code": "def add(a): return a", "test_list": ["assert add(1) == 1"]}
+    wanted = write(tmp_path / "rows.jsonl", {**row, "code": "def add("}, row, {**row, "code": "x = 1"})
+    with pytest.raises(ValueError, match=r"a program that Python can parse, .* in row 0 .* on_missing: drop"):
+        load_problems(wanted)
+    found = load_problems(wanted, on_missing="drop")
+    assert (found.dropped, len(found.rows)) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [

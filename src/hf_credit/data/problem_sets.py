@@ -83,7 +83,7 @@ class Problems:
     Attributes:
         rows: in the common format, see `hf_credit.data.rows`.
         origin: `repository@commit`, or the file's name.
-        dropped: the number of rows without a gold answer or tests.
+        dropped: the number of rows without a gold answer or tests, or whose program cannot be read.
         fingerprint: of the rows, see `hf_credit.data.fingerprint`.
     """
 
@@ -112,10 +112,10 @@ def load_problems(wanted: str, on_missing: str = "refuse") -> Problems:
     Args:
         wanted: `NAME`, `NAME@REVISION` or `NAME=FILE`; the file is JSON, JSON lines or Parquet (.json, .jsonl, both
             also as .gz, or .parquet).
-        on_missing: `refuse` or `drop` rows without a gold answer or tests.
+        on_missing: `refuse` or `drop` rows without a gold answer or tests, or whose program cannot be read.
 
     Raises:
-        ValueError: the set does not exist, a row has no gold answer or tests, or a file has another format.
+        ValueError: the set does not exist, a row is incomplete or cannot be read, or a file has another format.
         OSError: the file or the repository cannot be read.
     """
     one_of("on_missing", on_missing, ("refuse", "drop"))
@@ -131,14 +131,13 @@ def load_problems(wanted: str, on_missing: str = "refuse") -> Problems:
             if kind != "mbpp" or first <= int(row["task_id"]) <= last:
                 problems.append(to_problem(row, kind, source, split, index))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            if on_missing == "drop" and isinstance(error, RowError):
+            can_be_dropped = isinstance(error, RowError)
+            if on_missing == "drop" and can_be_dropped:
                 dropped += 1
                 continue
             fault = error if isinstance(error, ValueError) else f"must be complete, got {error!r}"
-            raise ValueError(
-                f"a row of {origin} {fault} in row {index} (from 0); correct it, or drop such rows with on_missing: "
-                "drop."
-            ) from error
+            otherwise = ", or drop such rows with on_missing: drop" if can_be_dropped else ""
+            raise ValueError(f"a row of {origin} {fault} in row {index} (from 0); correct it{otherwise}.") from error
     if not problems:
         raise ValueError(f"a set must have problems, got none for {wanted!r} in {origin}; check the split's name.")
     table = Dataset.from_list(problems, features=FEATURES)

@@ -74,7 +74,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class RowError(ValueError):
-    """A row has no problem, gold answer or tests."""
+    """A row has no problem, gold answer or tests, or its program cannot be read."""
 
 
 def kind_of(columns: set[str], where: str, source: str = "") -> str:
@@ -187,7 +187,7 @@ def mbpp_problem(row: Mapping[str, Any]) -> dict[str, Any]:
         row: with text (or prompt), code, test_list and test_setup_code (or test_imports).
 
     Raises:
-        ValueError: the reference solution cannot be parsed, or has no function that the tests call.
+        RowError: the reference solution cannot be parsed, or has no function that the tests call.
     """
     text = str(row.get("text") or row.get("prompt") or "")
     tests = [_lines(test) for test in row.get("test_list") or []]
@@ -199,7 +199,7 @@ def mbpp_problem(row: Mapping[str, Any]) -> dict[str, Any]:
     functions = [node for node in solution.body if isinstance(node, ast.FunctionDef) and node.name in used]
     classes = [node for node in solution.body if isinstance(node, ast.ClassDef) and node.name in used]
     if not functions:
-        raise ValueError("must have a reference solution with a function that the tests call, got none")
+        raise RowError("must have a reference solution with a function that the tests call, got none")
     given = [ast.unparse(node) for node in classes]
     signatures = "\n".join(map(signature, functions))
     return {
@@ -217,13 +217,13 @@ def humaneval_setup(prompt: str, entry_point: str) -> str:
         prompt: ends with the function's signature and docstring.
 
     Raises:
-        ValueError: the prompt has no such function, or is not Python.
+        RowError: the prompt has no such function, or is not Python.
     """
     lines = prompt.splitlines(keepends=True)
     for node in reversed(_parse(prompt + "\n    pass\n").body):
         if isinstance(node, ast.FunctionDef) and node.name == entry_point:
             return "".join(lines[: node.lineno - 1]).strip()
-    raise ValueError(f"must have the function {entry_point} in its prompt, got none")
+    raise RowError(f"must have the function {entry_point} in its prompt, got none")
 
 
 def signature(function: ast.FunctionDef) -> str:
@@ -237,7 +237,7 @@ def _parse(program: str) -> ast.Module:
         with warnings.catch_warnings(action="ignore"):  # invalid escapes in the dataset's programs
             return ast.parse(textwrap.dedent(program))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"must have a program that Python can parse, got {error}") from None
+        raise RowError(f"must have a program that Python can parse, got {error}") from None
 
 
 def _lines(program: Any) -> str:

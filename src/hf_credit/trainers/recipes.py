@@ -101,7 +101,7 @@ class TaskArguments(PromptSettings, ScriptArguments):
         evaluation_problem_sets: problems never to train on, near copies included: NAME, NAME@REVISION or NAME=FILE.
             An evaluation during training draws its tasks from them.
         on_overlap: `"refuse"` or `"drop"` training problems that an evaluation set has too.
-        on_missing: `"refuse"` or `"drop"` problems without a gold answer or tests.
+        on_missing: `"refuse"` or `"drop"` problems without a gold answer or tests, or whose program cannot be read.
     """
 
     method: str = "verifiable_process"
@@ -351,13 +351,13 @@ def describe_fields(arguments: Sequence[str]) -> str:
     given, method, training, _ = _chosen(arguments)
     config = imported(_config_of(method, training))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
-    theirs = {one.name: one for one in dataclasses.fields(base)}
+    theirs = {one.name: default_of(one) for one in dataclasses.fields(base)}
 
     def line(one: dataclasses.Field) -> str:
         recipe = f"{_shown(given[one.name])}, by default " if one.name in given else ""
         return f"  --{one.name} {recipe}{_shown(default_of(one))}\n      {one.metadata.get('help', '')}"
 
-    ours = [one for one in dataclasses.fields(config) if _changed(one, theirs.get(one.name))]
+    ours = [one for one in dataclasses.fields(config) if one.name not in theirs or default_of(one) != theirs[one.name]]
     rest = [one for one in dataclasses.fields(config) if one not in ours] + list(dataclasses.fields(ModelConfig))
     listed = ", ".join(f"{one.name} {_shown(given.get(one.name, default_of(one)))}" for one in rest)
     options: list[str] = []
@@ -380,10 +380,6 @@ def describe_fields(arguments: Sequence[str]) -> str:
 def _described(one: Option) -> str:
     default = "required" if one.default is inspect.Parameter.empty else _shown(plain(one.default))
     return f"  {one.name} {default}  ({one.values})\n      {one.text}"
-
-
-def _changed(one: dataclasses.Field, theirs: dataclasses.Field | None) -> bool:
-    return theirs is None or default_of(one) != default_of(theirs)
 
 
 def _shown(value: Any) -> str:
