@@ -14,7 +14,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import agent_programs
 import pytest
@@ -24,7 +24,7 @@ from PIL import Image as pil
 from hf_credit import collaborations
 from hf_credit.agents import AgentInteraction, AgentState
 from hf_credit.agents.played import large_packages
-from hf_credit.agents.runs import DivergedRunError, RunError
+from hf_credit.agents.runs import DivergedRunError, LiveRun, RunError
 from hf_credit.content import Image, Text
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from, verify
@@ -649,3 +649,12 @@ def test_a_package_that_a_run_imports_anew_is_named_and_within_a_known_one_its_p
     parts = [f"{name}.m{place}" for name in ("openai.types", "pandas") for place in range(60)]
     assert large_packages([*parts, "json"], {"sys"}) == ["openai", "pandas"]
     assert large_packages(parts, {"openai", "openai.client"}) == ["openai.types", "pandas"]
+
+
+def test_a_reward_that_arrives_while_calls_wait_is_told_by_the_next_step_and_ends_nothing() -> None:
+    live = LiveRun(cast(Any, None))
+    live._events.put(("reward", 0.5))
+    assert live.stands([])
+    assert live._next(0.0) == ("reward", 0.5)
+    live._events.put(("ended", {"outcome": 1.0}))
+    assert not live.stands([])

@@ -249,20 +249,19 @@ class LiveRun:
 
     def stands(self, calls: Collection[str]) -> bool:
         """Returns whether it still waits for replies to these calls, and no time-out of its own has ended it."""
-        while True:
-            try:
-                kind, value = self._events.get_nowait()
-            except queue.Empty:
-                break
+        told: list[tuple[str, Any]] = []  # by the next step
+        while not self._events.empty():
+            kind, value = self._events.get()
             if kind == "refused":
                 self._refused(value)
             elif kind == "call":
                 self._take(value)
-            elif kind == "ended" and value.get("large"):  # the next step tells this end
-                self._events.put((kind, value))
-                break
+            elif kind == "reward" or (kind == "ended" and value.get("large")):
+                told.append((kind, value))
             else:
                 return False
+        for event in told:
+            self._events.put(event)
         return not Counter(calls) - Counter(call for call, _ in self._waiting)
 
     def step(self) -> Step:
@@ -323,8 +322,6 @@ class LiveRun:
                     "set settle if it makes simultaneous calls, or raise seconds."
                 )
             if kind in ("nothing", "ended"):
-                if kind == "ended" and value.get("lost"):
-                    raise HostDiedError("the process that forks programs ended; it is started again.")
                 if kind == "ended" and (value.get("large") or "crashed" in value):
                     raise RunError(value.get("raised") or _crash(value))
                 self._diverged(place, unknown[0] if unknown else None, state)
@@ -366,6 +363,8 @@ class LiveRun:
                 return "nothing", None
             if kind == "failed":
                 raise RunError(value)
+            if kind == "ended" and value.get("lost"):
+                raise HostDiedError("the process that forks programs ended; it is started again.")
             if kind != "refused":
                 return kind, value
             self._refused(value)
@@ -405,16 +404,15 @@ class LiveRun:
     def _ended(self, result: Mapping[str, Any], reward: float) -> Step:
         self._run = None  # the host has ended it
         self.close()
-        if result.get("lost"):
-            raise HostDiedError("the process that forks programs ended; it is started again.")
         self.runs.show_imported(result.get("imported", ()))
         if "crashed" in result:
             return Step(reward=reward, raised=_crash(result), **self._refused())
         if "unscored" in result:
-            raise RunError(f"a run must have a score, got {result['unscored']}", result["traceback"])
+            raise RunError(f"a run must have a score, got {result['unscored']}", result.get("traceback", ""))
         if "raised" in result:
-            return Step(reward=reward, raised=result["raised"], traceback=result["traceback"], **self._refused())
-        outcome = read(Worth, result["outcome"], "the outcome of a run")
+            traceback = result.get("traceback", "")
+            return Step(reward=reward, raised=result["raised"], traceback=traceback, **self._refused())
+        outcome = read(Worth, result.get("outcome"), "the outcome of a run")
         return Step(reward=reward, outcome=outcome, **self._refused())
 
 
