@@ -230,11 +230,8 @@ class _Reader:
             return self._thought(header.end(), _MESSAGE_ENDS)
         if to == "user" or self.text[header.end() : header.end() + 99].lstrip().startswith("<atem:"):
             return header.end()
-
-        def read(_: Any, text: str, __: bool) -> list[Call]:
-            return [_call(to.removeprefix("functions."), text)]
-
-        made, _, after = self._read(read, header.end(), self._end(header.end(), _MESSAGE_ENDS), _MESSAGE_ENDS)
+        name, end = to.removeprefix("functions."), self._end(header.end(), _MESSAGE_ENDS)
+        made, _, after = self._read(lambda _, text, __: [_call(name, text)], header.end(), end, _MESSAGE_ENDS)
         self._add("call", header.start(), after, made)
         return after
 

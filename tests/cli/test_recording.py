@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,13 +86,19 @@ MADE = Decision(role="agent", state=None, context_ids=(10,), action_ids=(11,), l
 PLAYED = Episode(decisions=(MADE,), outcome=0.5, ending=Ending.FINISHED)
 
 
+def after(step: int, engine: Any = None) -> Any:
+    """A trainer after so many updates, whose method says nothing of the credit of others."""
+    state = SimpleNamespace(global_step=step)
+    return SimpleNamespace(model=SimpleNamespace(training=True), state=state, method=None, engine=engine)
+
+
 def played(recorder: EpisodeRecorder, args: TrainingArguments, first: int, last: int, every: int = 1) -> list[int]:
     """Returns the updates in the file after the recorder has received updates `first` to `last`, of two tasks each."""
     state = TrainerState(global_step=first - 1, logging_steps=every, is_world_process_zero=True)
     recorder.on_train_begin(args, state, TrainerControl())
     samples = (Rollout(episode=PLAYED, instance=0), Rollout(episode=PLAYED, instance=1))
     for update in range(first, last + 1):
-        recorder.record(update - 1, RolloutBatch(rollouts=samples, rows=2), [[float(update)], [None]])
+        recorder.on_episodes(after(update - 1), RolloutBatch(rollouts=samples, rows=2), [[float(update)], [None]])
     recorded = read_episodes(args.output_dir or "")
     assert all(one.decisions[0].credit in (one.update, None) for one in recorded)
     return [one.update for one in recorded]
@@ -129,7 +136,7 @@ def test_the_images_of_dropped_updates_are_removed_and_those_of_others_stay(
         for step, state in enumerate(states[first:]):
             made = replace(MADE, state=state)
             batch = RolloutBatch(rollouts=(Rollout(episode=replace(PLAYED, decisions=(made,)), instance=0),), rows=1)
-            recorder.record(step, batch, [[1.0]], engine=engine)
+            recorder.on_episodes(after(step, engine), batch, [[1.0]])
         shown = [red_cell(one.decisions[0].messages[-1][1][-1]) for one in read_episodes(folder)]
         assert shown == ([0, 2] if first == 0 else [1, 2])
         assert len(list(folder.glob("pictures/*"))) == 2

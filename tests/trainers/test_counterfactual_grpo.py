@@ -16,7 +16,7 @@ from hf_credit import CounterfactualGRPOConfig, CounterfactualGRPOTrainer, Credi
 from hf_credit.collaborations.hinted_relay import hinted_relay
 from hf_credit.methods.memory import to_plain
 from hf_credit.trainers.arguments import refuse_schedule
-from hf_credit.trainers.role_adapters import learning_roles
+from hf_credit.trainers.role_adapters import RoleAdapters
 
 ROLES = ["thinker", "solver"]
 
@@ -135,7 +135,9 @@ def test_the_papers_schedule_counts_from_zero_in_blocks(tmp_path: Path) -> None:
 
     for step, role in ((0, "a"), (9, "a"), (10, "b"), (19, "b"), (20, "c"), (30, "a")):
         args = SimpleNamespace(role_schedule="alternating", switch_every=10)
-        assert learning_roles(args, ("a", "b", "c"), step) == (role,)
+        trainer = SimpleNamespace(state=SimpleNamespace(global_step=step))
+        adapters: Any = SimpleNamespace(args=args, roles=("a", "b", "c"), trainer=trainer)
+        assert RoleAdapters.learning(adapters) == (role,)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from local_hub.objects import (
     Objects,
     git_commit,
     git_id,
-    git_id_of_file,
     git_trees,
     lfs_pointer,
     tree_entries,
@@ -61,12 +60,6 @@ def test_files_folders_and_commits_have_the_ids_that_git_gives_them(work_tree: P
     made = git_commit(root, [first], "ada", 1_700_000_000, "Two\n\nMore\nof it.\n")
     assert git_id("commit", made) == second
     assert next(tree_entries(trees[root])) == (".gitattributes", git_id("blob", FILES[".gitattributes"]), False)
-
-
-def test_a_file_read_in_pieces_has_the_id_that_git_gives_it(tmp_path: Path) -> None:
-    path = tmp_path / "large"
-    path.write_bytes(bytes(range(256)) * 8192)
-    assert git_id_of_file(path) == git(tmp_path, "hash-object", "large").strip()
 
 
 def test_an_author_cannot_add_a_header_to_a_commit() -> None:

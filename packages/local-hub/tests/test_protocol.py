@@ -9,7 +9,6 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -272,17 +271,8 @@ def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:
             api.create_commit("org/small", files, commit_message="Too many")
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"data": {"paths": ["a"] * 10_001}},
-        {"json": {"paths": ["a"] * 10_001}},
-        {"json": {"paths": 5}},
-        {"json": {"paths": [5]}},
-    ],
-)
-def test_more_paths_than_are_described_at_once_are_refused(client: httpx.Client, asked: dict[str, Any]) -> None:
-    answer = client.post(f"/api/models/{REPO}/paths-info/main", **asked)
+def test_more_paths_than_are_described_at_once_are_refused(client: httpx.Client) -> None:
+    answer = client.post(f"/api/models/{REPO}/paths-info/main", data={"paths": ["a"] * 10_001})
     assert answer.status_code == 400
     assert "at most 10000" in answer.json()["error"]
 

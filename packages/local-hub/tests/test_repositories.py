@@ -68,9 +68,3 @@ def test_files_and_folders_are_deleted(api: HfApi) -> None:
         repo, [CommitOperationDelete("a"), CommitOperationDelete("b/", is_folder=True)], commit_message="Empty"
     )
     assert api.list_repo_files(repo) == [".gitattributes", "e/f"]
-
-
-@pytest.fixture
-def owner(hub: Served) -> HfApi:
-    """A client with the right to move repositories."""
-    return HfApi(endpoint=hub.url, token=hub.token("owner", "admin"))

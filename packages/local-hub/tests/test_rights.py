@@ -105,12 +105,7 @@ def test_rights_are_checked_before_a_body_is_read(
 
 def test_a_caller_without_a_token_may_send_a_megabyte_at_most(hub: Served) -> None:
     for size, status in ((2**20, 200), (2**20 + 1, 413)):
-        body = b"{}" + b" " * (size - 2)
-        answer = httpx.post(
-            f"{hub.url}/api/models/org/public/paths-info/main",
-            content=body,
-            headers={"Content-Type": "application/json"},
-        )
+        answer = httpx.post(f"{hub.url}/api/models/org/public/paths-info/main", content=b"a" * size)
         assert answer.status_code == status
 
 

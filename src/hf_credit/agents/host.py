@@ -136,6 +136,9 @@ def _serve(
     closing: set[int] = set()
 
     def end(run: _Run) -> dict[str, Any]:
+        for descriptor in (run.result, run.printed):
+            with contextlib.suppress(KeyError):
+                selector.unregister(descriptor)
         result = run.end()
         _end_orphans({one.process for one in runs.values()} | closing | imported_with)
         if closer is None:
@@ -144,17 +147,11 @@ def _serve(
             closing.add(_closing(run, closer, [link, *runs.values()]))
         return result
 
-    def forget(run: _Run) -> None:
-        for descriptor in (run.result, run.printed):
-            with contextlib.suppress(KeyError):
-                selector.unregister(descriptor)
-
     def end_large() -> float:
         """Ends runs whose files take more than they may; returns the seconds until the next time."""
         began = time.monotonic()
         for number in [number for number, run in runs.items() if run.folder.takes_more(disk_bytes)]:
-            forget(run := runs.pop(number))
-            end(run)
+            end(runs.pop(number))
             why = f"the files of a run must take at most {disk_bytes} bytes, got more; write less, or raise disk_bytes"
             send(link, {"raised": why, "traceback": "", "ended": number, "large": True})
         return max(_MEASURED_SECONDS, _PAUSE * (time.monotonic() - began))
@@ -176,7 +173,6 @@ def _serve(
                             request = json.loads(line)
                             if "stop" in request:
                                 if (run := runs.pop(request["stop"], None)) is not None:
-                                    forget(run)
                                     end(run)
                                 continue
                             number = request["start"]
@@ -197,8 +193,7 @@ def _serve(
                         read = os.read(run.result, 1 << 16)
                         run.read += read
                         if not read or run.read.endswith(b"\n") or len(run.read) > _MOST_RESULT:
-                            forget(runs.pop(key.data))
-                            send(link, {**end(run), "ended": key.data})
+                            send(link, {**end(runs.pop(key.data)), "ended": key.data})
                 closing -= {process for process in closing if os.waitpid(process, os.WNOHANG)[0]}
         finally:
             while runs:

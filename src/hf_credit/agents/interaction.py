@@ -388,10 +388,7 @@ class AgentInteraction(Interaction[AgentState]):
 
 
 _MOST_KINDS = 20  # of exceptions that are logged: a program may make up their names
-_COSTS = (
-    *("runs", "replies", "forced_replies", "lost", "diverged", "refused_calls", "ignored_settings"),
-    "tool_seconds",
-)
+_COSTS = ("runs", "replies", "forced_replies", "lost", "diverged", "refused_calls", "ignored_settings", "tool_seconds")
 
 
 def _named(agent: Any) -> str | list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hf_credit.agents.calls import assistant_message, digest, written
@@ -143,7 +142,7 @@ def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> Agent
             messages=digest(messages),
             replies=(*call.replies, (len(messages), place)),
         )
-    return dataclasses.replace(
+    return replace(
         state,
         answered=(*state.answered, *answered),
         waiting=(),
@@ -180,6 +179,5 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]
         else:
             known = {one.event for one in of_role} | {one for one in taken if one.partition("#")[0] == role}
             event = role if not known else f"{role}#{len(known) + 1}"
-        call_waiting = Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies), images=images)
-        waiting.append(call_waiting)
-    return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))
+        waiting.append(Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies), images=images))
+    return replace(state, waiting=tuple(waiting), kept=(kept, of))

@@ -16,7 +16,9 @@ import typer
 from hf_credit.cli.init_policy import create
 from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.cli.side_by_side import Training, threads_each, train_side_by_side
+from hf_credit.evaluation.runs import read_run, write_config
 from hf_credit.files import write
+from hf_credit.recipes import find, read
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.report import Report
@@ -67,10 +69,7 @@ class DemoRecipe:
 
     def recipe(self) -> dict[str, Any]:
         """Returns the recipe of training, evaluation and the scripted player, with this task."""
-        from hf_credit.recipes import find
-        from hf_credit.safe_io import read_yaml
-
-        known: dict[str, Any] = read_yaml(find("sudoku_micro"))
+        known = read(find("sudoku_micro"))
         task = {**known["task_options"], "size": self.size, "blanks": self.blanks}
         return {**known, "task_options": task}
 
@@ -194,8 +193,6 @@ def train_all(recipes: Sequence[DemoRecipe], output: Path, progress: Progress) -
     Raises:
         ValueError: a training failed.
     """
-    from hf_credit.evaluation.runs import write_config
-
     trainings = []
     for one in recipes:
         known = folders(end_of(output, one))
@@ -223,7 +220,6 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
 
 def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report:
     from hf_credit.evaluation.report import Report, budget, compare
-    from hf_credit.evaluation.runs import read_run
 
     runs = [read_run(folders(output)[arm], arm) for arm in _ARMS]
     notation = recipe.setup()["task_options"]["notation"]

@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import AsJson, ModelArgument, Played, named_oracle, warn_of_own_replies, with_options
 from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.files import write
+from hf_credit.words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,8 +77,6 @@ def evaluate(
     if output is not None:
         write(output, results.to_json())
     if as_json:
-        from hf_credit.words import plain
-
         found = {**results.about, "episodes": len(results.records), "metrics": plain(results.summary())}
         typer.echo(json.dumps(found, indent=2))
     else:

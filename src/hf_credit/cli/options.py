@@ -166,9 +166,8 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     if not oracle:
         return None
     from hf_credit import oracles
-    from hf_credit.registry import name_and_options
 
-    name, inline_options = name_and_options("oracle", oracle)
+    name, inline_options = registry.name_and_options("oracle", oracle)
     return oracles.make(name, **{**inline_options, **parse_options(options)})
 
 

@@ -10,6 +10,7 @@ import typer
 
 from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, parse_options
 from hf_credit.content import in_words
+from hf_credit.environments.actions import plain_action
 
 
 def play(
@@ -57,8 +58,6 @@ def play(
 
 def _ask(world: Any, oracle: Any, state: Any) -> str | None:
     """Reads a legal action; returns `None` to quit."""
-    from hf_credit.environments.actions import plain_action
-
     legal = world.legal_actions(state)
     while True:
         print("> ", end="", flush=True)

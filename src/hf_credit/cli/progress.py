@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
 from rich import box
@@ -101,9 +100,7 @@ class Progress:
         self.bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bars.stop()
 
     def task(self, name: str, total: int) -> Task:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from code_sandbox.fork_server import processors
 from hf_credit.cli.progress import Progress, Task
+from hf_credit.evaluation.runs import LOG_FILE, read_log
 from hf_credit.files import log_of_process, write
 
 OUTPUT_FILE = "output.log"
@@ -54,8 +55,6 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
     Raises:
         ValueError: a training failed; the message ends with the last lines that it printed.
     """
-    from hf_credit.evaluation.runs import LOG_FILE
-
     tasks = {one.name: progress.task(one.name, one.tokens) for one in trainings}
     sizes = dict.fromkeys(tasks, 0)
     for one in trainings:
@@ -104,8 +103,6 @@ def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:
 
 
 def _show(log: Path, task: Task) -> None:
-    from hf_credit.evaluation.runs import read_log
-
     entries = [entry for entry in read_log(log) if "budget/completion_tokens" in entry]
     sampled = min(int(entries[-1]["budget/completion_tokens"]), task.total) if entries else 0
     if sampled > task.done:

@@ -12,7 +12,6 @@ from hf_credit.oracles import Oracle
 from hf_credit.rollouts import EnvironmentInteraction, Request
 from hf_credit.rollouts.capabilities import no_oracle
 from hf_credit.rollouts.environment_interaction import EnvironmentState
-from hf_credit.rollouts.scripts import Script
 from hf_credit.verifiers.judges import judge_prompt, read_verdict
 
 PLAYER, JUDGE = "agent", "judge"
@@ -60,9 +59,6 @@ class JudgedPuzzles(EnvironmentInteraction):
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
         if oracle is not None:
             raise no_oracle(self)
-        return None
-
-    def scripted_player(self, quality: float) -> Script | None:
         return None
 
     def pending(self, state: EnvironmentState) -> tuple[Request, ...]:

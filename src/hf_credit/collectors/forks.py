@@ -152,9 +152,6 @@ def _contexts(references: Sequence[Episode]) -> list[tuple[Episode, int]]:
     return list(visited.values())
 
 
-FORK = "fork"
-
-
 def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: MethodContext) -> list[Rollout]:
     """Plays new episodes from the states before recorded decisions.
 
@@ -176,7 +173,7 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
         begun: Any = {"start": rollout.instance, "conversations": rollout.episode.conversations}
         episode = replace(later, decisions=(*before, *later.decisions), prefix_length=index, **begun)
         source = rollout.episode.decisions[index].id
-        forks.append(Rollout(episode=episode, instance=rollout.instance, kind=FORK, source=source))
+        forks.append(Rollout(episode=episode, instance=rollout.instance, kind="fork", source=source))
     return forks
 
 

@@ -49,9 +49,6 @@ def continuation_ratio(
     return summed.exp().clamp(low, high).to(result_dtype(target))
 
 
-SELECTIONS = ("inverse", "augmented", "none")
-
-
 def doubly_robust_values(
     outcomes: Shaped[Tensor, "*shape"], predicted: Float[Tensor, "*shape"], ratios: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
@@ -138,7 +135,7 @@ def contributions(
     Raises:
         ValueError: a probability is outside (0, 1], `selection` is unknown, or `predicted` does not go with it.
     """
-    one_of("selection", selection, SELECTIONS)
+    one_of("selection", selection, ("inverse", "augmented", "none"))
     if (predicted is None) == (selection == "augmented"):
         raise ValueError(
             f"predicted differences must go with selection='augmented' and with no other, got {selection!r} "

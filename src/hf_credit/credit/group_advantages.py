@@ -10,8 +10,6 @@ from hf_credit.credit.leave_one_out import full_mean, group_scaled
 from hf_credit.credit.shapes import Float, Int, Shaped
 from hf_credit.validators import finite_number, one_of
 
-SCALES = ("group", "batch", "none")
-
 
 def group_advantages(
     outcomes: Shaped[Tensor, " rollouts"],
@@ -35,7 +33,7 @@ def group_advantages(
     Raises:
         ValueError: `scale` is unknown, `eps` is not above 0, shapes differ, or an outcome is not finite.
     """
-    one_of("scale", scale, SCALES)
+    one_of("scale", scale, ("group", "batch", "none"))
     finite_number("eps", eps, above=0)
     values = outcomes.double()
     advantages = full_mean(values, groups)

@@ -113,9 +113,6 @@ def _divergence(name: str, implied: Sequence[float], held: Mapping[str, Sequence
     return math.inf if any(q <= 0 for _, q in pairs) else sum(p * math.log(p / q) for p, q in pairs)
 
 
-RULES = ("paper", "textbook")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Multipliers:
     """The multipliers of an augmented Lagrangian, as an immutable value.
@@ -139,7 +136,7 @@ class Multipliers:
     values: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        one_of("rule", self.rule, RULES)
+        one_of("rule", self.rule, ("paper", "textbook"))
         finite_number("rate", self.rate, above=0)
         finite_number("penalty", self.penalty, 0)
         if unknown := self.values.keys() - self.limits.keys():

@@ -96,8 +96,6 @@ def _interpolated(value: float, x: Sequence[float], y: Sequence[float]) -> float
     return low + (high - low) * (value - left) / (right - left)
 
 
-_RIDGE = 1e-2
-
 Example = tuple[tuple[float, ...], float]
 """The features of a step, and whether an intervention there was informative."""
 
@@ -155,7 +153,7 @@ class StepSelector:
         mean, scale = table.mean(0), table.std(0, correction=0)
         scale = torch.where(scale > 1e-9, scale, 1.0)
         design = torch.cat([(table - mean) / scale, torch.ones(len(table), 1, dtype=torch.float64)], dim=1)
-        weights = logistic_weights(design, torch.tensor(labels, dtype=torch.float64), _RIDGE * len(table))
+        weights = logistic_weights(design, torch.tensor(labels, dtype=torch.float64), 0.01 * len(table))
         fitted = replace(self, examples=kept, mean=_numbers(mean), scale=_numbers(scale), weights=_numbers(weights))
         raw, calibrated = pooled(fitted._logistic(features), labels)
         return replace(fitted, raw=raw, calibrated=calibrated)

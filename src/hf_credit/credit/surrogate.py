@@ -11,8 +11,6 @@ from hf_credit.credit.inputs import as_mask, result_dtype, working_dtype
 from hf_credit.credit.shapes import Bool, Float, Real
 from hf_credit.validators import one_of
 
-MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-
 
 def sampling_ratio(
     policy_logprobs: Real[Tensor, "rows tokens"] | Bool[Tensor, "rows tokens"],
@@ -41,7 +39,8 @@ def sampling_ratio(
     Raises:
         ValueError: `mode` is unknown, or `mask` is not a mask.
     """
-    level, _, constraint = one_of("mode", mode, MODES).partition("_")
+    one_of("mode", mode, ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"))
+    level, _, constraint = mode.partition("_")
     dtype = working_dtype(policy_logprobs)
     difference = torch.nan_to_num(policy_logprobs.to(dtype) - sampling_logprobs.to(dtype), nan=0.0)
     difference = torch.where(as_mask(mask), difference, 0)
@@ -55,10 +54,6 @@ def sampling_ratio(
     else:
         ratio = torch.where((ratio < low) | (ratio > high), 0.0, ratio)
     return ratio.to(result_dtype(policy_logprobs))
-
-
-LOSS_TYPES = ("dapo", "cispo")
-LEVELS = ("token", "sequence")
 
 
 class TokenLosses(NamedTuple):
@@ -106,8 +101,8 @@ def clipped_surrogate(
     Raises:
         ValueError: `level` or `loss_type` is unknown.
     """
-    one_of("level", level, LEVELS)
-    one_of("loss_type", loss_type, LOSS_TYPES)
+    one_of("level", level, ("token", "sequence"))
+    one_of("loss_type", loss_type, ("dapo", "cispo"))
     difference = logprobs - old_logprobs
     if level == "sequence":
         difference = (difference * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)

@@ -19,8 +19,6 @@ from hf_credit.loading import load_tokenizer, require_whole
 ADAPTER = "critic"
 """The default name of a critic's adapter on the policy's base."""
 
-_SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
-
 
 @contextmanager
 def _unchanged(root: Any) -> Iterator[None]:
@@ -217,7 +215,7 @@ def refuse_training_that(distributed_type: DistributedType, mixed_precision: str
     Raises:
         ValueError: DeepSpeed, FSDP or Megatron, or fp16.
     """
-    if distributed_type in _SHARDED:
+    if distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM):
         raise ValueError(
             f"a critic must be replicated on every process, got {distributed_type.value}, which shards models; train "
             "with data parallelism only, and with LoRA if memory is short."

@@ -9,8 +9,6 @@ from hf_credit.rollouts import Context, Episode
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.validators import one_of
 
-OUTPUTS = ("value", "probability", "beliefs")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSpec:
@@ -30,7 +28,7 @@ class CriticSpec:
     slots: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        one_of("output of a critic", self.output, OUTPUTS)
+        one_of("output of a critic", self.output, ("value", "probability", "beliefs"))
         if (self.output == "beliefs") != bool(self.slots) or any(size < 2 for size in self.slots):
             raise ValueError(
                 "slots must be numbers of at least 2 with output='beliefs' and empty otherwise, got "

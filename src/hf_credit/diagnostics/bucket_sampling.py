@@ -320,7 +320,12 @@ def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge |
     actions = []
     for place, (text, episodes) in enumerate(zip(texts, replays, strict=True)):
         is_candidate = place < len(draft.replies)
-        judged = _judged(episodes, judge) if is_candidate else episodes
+        judged = episodes
+        if judge is not None and is_candidate:  # an episode keeps its ending if the oracle fails
+            judged = [
+                replace(before, decisions=after.decisions)
+                for before, after in zip(episodes, judge(episodes), strict=True)
+            ]
         action = _action(text, decision.event, judged, draft.counts[text] if is_candidate else 1)
         actions.append(action if is_candidate else replace(action, replays=()))
     return Bucket(
@@ -354,15 +359,6 @@ def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> A
         verdict=None if verdict is None else verdict.score,
         replays=tuple(sound),
     )
-
-
-def _judged(episodes: Sequence[Episode], judge: _Judge | None) -> list[Episode]:
-    """Adds the oracle's verdicts. An episode keeps its ending if the oracle fails."""
-    if judge is None:
-        return list(episodes)
-    return [
-        replace(before, decisions=after.decisions) for before, after in zip(episodes, judge(episodes), strict=True)
-    ]
 
 
 def _stream(engine: Engine[Any], plan: BucketPlan, *parts: int | str) -> str | None:

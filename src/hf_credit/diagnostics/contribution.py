@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from hf_credit.collaborations.exact_coalitions import vote_values
-from hf_credit.collaborations.voting import TIES, plurality
-from hf_credit.validators import one_of
+from hf_credit.collaborations.voting import plurality
 
 
 def free_rider_index(credits: Sequence[float], contributions: Sequence[float]) -> float:
@@ -73,7 +72,6 @@ def vote_contribution(
     Raises:
         ValueError: there is no instance, numbers of answers differ, or `ties` is unknown.
     """
-    one_of("ties", ties, TIES)
     voters = {len(own) for own in answers}
     if len(answers) != len(golds) or len(voters) != 1 or 0 in voters:
         raise ValueError(

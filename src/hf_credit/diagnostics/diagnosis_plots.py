@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def draw_reliability(found: Sequence[VerdictDiagnosis], path: str | Path) -> Pat
     """Plots the share of right moves by their scores, which equals the score of a calibrated oracle."""
     axis = (figure := require_matplotlib()(figsize=(4.6, 3.8), dpi=100, layout="constrained")).subplots()
     axis.axline((0, 0), slope=1, color="black", linewidth=0.6)
-    for one, colour in zip(found, itertools.cycle(COLOURS)):
+    for one, colour in zip(found, cycle(COLOURS)):
         scores, shares, _ = zip(*one.reliability, strict=True)
         axis.plot(scores, [own.mean for own in shares], "o-", color=colour, label=_label(one.name))
         axis.vlines(scores, [own.low for own in shares], [own.high for own in shares], color=colour)

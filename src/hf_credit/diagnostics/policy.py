@@ -20,7 +20,7 @@ from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.saved import SavedPolicy
 from hf_credit.redaction import public
-from hf_credit.rollouts import Engine, Interaction, RolloutRequest
+from hf_credit.rollouts import Engine, RolloutRequest
 from hf_credit.rollouts.capabilities import Enumerable
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Logprobs
 from hf_credit.tasks.rows import evaluation_starts
@@ -188,11 +188,15 @@ def load_subject(
     trained = setup.build_method()
     bound = None if trained is None else trained.bind(interaction)
     if exact_floor is not None:
-        _refuse_inexact(interaction, setup)
+        if not Enumerable(interaction).enumerable:
+            raise ValueError(
+                f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.task!r}; "
+                "omit --exact."
+            )
+        setup.sampling.require_whole()
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     policy = SavedPolicy(model, setup, interaction, **loading)
     sampling, room = setup.sampling, policy.max_context_tokens
-    exact = {"model": policy.network, "floor": exact_floor, **vars(sampling)}
     set_seed(plan.seed)
     subject = Subject(
         name=name or public(model),
@@ -213,7 +217,7 @@ def load_subject(
             if has_critic(model, critic)
         },
         logprobs=None if isinstance(policy.generate, Mapping) or sampling.temperature == 0 else policy.logprobs,
-        exact=None if exact_floor is None else exact,
+        exact=None if exact_floor is None else {"model": policy.network, "floor": exact_floor, **vars(sampling)},
         about={**policy.about(), "plan": asdict(plan), "tasks": public(asdict(tasks)), "exact_floor": exact_floor},
     )
     return subject, starts
@@ -229,12 +233,3 @@ def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -
     replayed = (plan.candidates + plan.value_actions) * plan.replays * most
     played = episodes * most * (1 + attempts + bool(attempts))
     return played + plan.buckets * (plan.draws + plan.value_actions + replayed)
-
-
-def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
-    if not Enumerable(interaction).enumerable:
-        raise ValueError(
-            f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.task!r}; omit "
-            "--exact."
-        )
-    setup.sampling.require_whole()

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hf_credit.evaluation.statistics import SHARE, Interval, mean_interval, mean_with_interval
+from hf_credit.evaluation.statistics import SHARE, Array, Interval, mean_interval, mean_with_interval
 from hf_credit.rollouts import Ledger
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,10 +261,8 @@ def exact_advantages(
         ValueError: as `exact_values`.
     """
     states = list(dict.fromkeys(one.decision.state for one in decisions))
-    was_training = model.training
     values = exact_values(interaction, chat, model, states, **limits) if states else []
     found = dict(zip(states, values, strict=True))
-    model.train(was_training)
     known = [(found[one.decision.state], one.decision.action_text) for one in decisions]
     return [value.advantage(text) if text in value.values else math.nan for value, text in known]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from hf_credit.boundary import read
@@ -42,7 +41,7 @@ class State:
 
     def to_json(self) -> str:
         """The state as one line of JSON; `from_json` restores an equal state."""
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+        return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

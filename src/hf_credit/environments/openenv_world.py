@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from hf_credit.environments import openenv_session
@@ -66,7 +66,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
 
     name = "openenv"
     instructions = ""
-    task_columns: ClassVar[tuple[str, ...]] = ()
     longest_action = 65_536
 
     def __init__(

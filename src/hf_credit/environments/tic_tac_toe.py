@@ -189,11 +189,8 @@ class TicTacToe(Options, Environment[TicTacToeState]):
         draw = stream(state.seed, self.name, "opponent", state.board)
         if state.opponent == "random":
             return draw.choice(GAME.moves(state.board))
-        return draw.choice(_searched_moves(state.board, self._search, draw.randrange(_SEARCHES)))
-
-    @property
-    def _search(self) -> tuple[int, float, int, bool]:
-        return self.opponent_simulations, self.opponent_exploration, self.opponent_rollouts, self.opponent_solve
+        options = self.opponent_simulations, self.opponent_exploration, self.opponent_rollouts, self.opponent_solve
+        return draw.choice(_searched_moves(state.board, options, draw.randrange(_SEARCHES)))
 
 
 def action_of(cell: int) -> str:

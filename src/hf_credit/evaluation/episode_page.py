@@ -43,8 +43,7 @@ def episode_page(
         renewed: seconds after which a browser reads the page again; 0 for never.
     """
     of_tokens = [abs(credit) for one in episode.decisions for _, credit in one.token_credit]
-    credits = [one.credit for one in episode.decisions]
-    credits += [other.credit for one in episode.decisions for other in one.alternatives]
+    credits = [other.credit for one in episode.decisions for other in (one, *one.alternatives)]
     largest = max((abs(credit) for credit in credits if credit is not None), default=0.0)
     return _template().render(
         title=title,

@@ -18,11 +18,8 @@ class Markup(str):
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a Markdown table. Its cells are shown as they are (`escaped`), except `Markup`."""
     lines = [header, [Markup("---")] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text if isinstance(text, Markup) else escaped(str(text))
+    shown = ([one if isinstance(one, Markup) else escaped(str(one)) for one in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in shown)
 
 
 def escaped(text: str) -> Markup:

@@ -67,10 +67,9 @@ class Comparison:
     @property
     def conclusion(self) -> str:
         """The result in one sentence."""
-        mean, low, high = (
-            _signed(self.metric, x) for x in (self.interval.mean, self.interval.low, self.interval.high)
-        )
-        unit = " points" if is_share(self.metric) else ""
+        share, values = is_share(self.metric), (self.interval.mean, self.interval.low, self.interval.high)
+        mean, low, high = (f"{100 * one:+.1f}" if share else f"{one:+.3f}" for one in values)
+        unit = " points" if share else ""
         what = f"{self.of} minus {self.minus}, {label(self.metric)}: {mean}{unit}"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
         if not self.excludes_zero:
@@ -396,10 +395,6 @@ def _last_table(runs: Sequence[Run]) -> str:
         if any(one is not None for one in values)
     ]
     return table(["logged", *(run.name for run in runs)], rows)
-
-
-def _signed(metric: str, value: float) -> str:
-    return f"{100 * value:+.1f}" if is_share(metric) else f"{value:+.3f}"
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:

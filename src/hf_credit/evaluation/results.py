@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ class EvalResults:
 
     def to_json(self) -> str:
         """Writes the results as JSON, which `from_json` reads."""
-        return json.dumps(dataclasses.asdict(self), indent=1)
+        return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> EvalResults:

@@ -151,10 +151,9 @@ def _last(run: Run) -> dict[str, float]:
 def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, EvalResults]) -> list[dict[str, Any]]:
     results = []
     for name, one in evaluations.items():
-        summary = one.summary()
         metrics = [
             {"type": key, "name": label(key), "value": round(interval.mean, 6)}
-            for key, interval in summary.items()
+            for key, interval in one.summary().items()
             if not key.startswith("endings/") and math.isfinite(interval.mean)
         ]
         if metrics:

@@ -3,7 +3,6 @@ one commit, with consent."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from hf_credit.hub import safety
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.metrics import FILES, METRICS, PAGE, build, module
-
-_own = functools.cache(module)
 
 
 def publish_metric(metric: str | Path, repo: str, **where: Any) -> Published:
@@ -78,7 +75,7 @@ def load_metric(
     if f"{name}.py" not in fetched.files:
         raise ValueError(f"{repo} must hold {name}.py to be a metric, got none; name another repository.")
     code = {path: file for path, file in fetched.files.items() if path.endswith(".py") and "/" not in path}
-    if name in METRICS and code[f"{name}.py"].read_bytes() == _own(name).encode():
+    if name in METRICS and code[f"{name}.py"].read_bytes() == module(name).encode():
         code = {f"{name}.py": code[f"{name}.py"]}
     elif not trust_remote_code:
         raise ValueError(

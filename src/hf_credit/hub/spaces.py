@@ -66,7 +66,6 @@ def space_files(
     refuse_what_stays_behind(all_options)
     seed, actions, injection = _oracle_episode(environment)
     fields = _fields(environment, all_options, actions[0])
-    texts = templates(Path(__file__).with_name("space"))
     files = {
         path: string.Template(text).substitute(
             fields,
@@ -75,7 +74,7 @@ def space_files(
             title=title or f"{name.replace('_', ' ').capitalize()} (hf-credit)",
             wheel=WHEEL,
         )
-        for path, text in texts.items()
+        for path, text in templates(Path(__file__).with_name("space")).items()
     }
     declared = yaml.safe_load(files["openenv.yaml"])
     declared["hf_credit"]["options"] = dict(all_options)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hf_credit import oracles
 from hf_credit.collectors import Collector, RolloutBatch, Single
-from hf_credit.collectors.base import gives_of
+from hf_credit.collectors.base import bound, gives_of
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.oracles import Oracle, auditing
 from hf_credit.oracles.auditing import Auditor, Interventions
@@ -152,24 +152,20 @@ class Method:
         """
         if getattr(self.collector, "replaying", False):
             require_replayable(interaction, f"the method {self.name!r}")
-        parts = {name: getattr(self, name) for name in ("collector", "estimator", "evaluation")}
-        bound = {name: part.bind(interaction) if hasattr(part, "bind") else part for name, part in parts.items()}
-        method = dataclasses.replace(self, **bound)
-        method._refuse_missing_needs()
+        parts: Any = {one: bound(getattr(self, one), interaction) for one in ("collector", "estimator", "evaluation")}
+        method = dataclasses.replace(self, **parts)
+        given = gives_of(method.collector)
+        missing = frozenset(getattr(method.estimator, "needs", ())) - given
+        if missing:
+            raise ValueError(
+                f"a collector must give what the estimator needs, {' and '.join(sorted(missing))} for "
+                f"{type(method.estimator).__name__}, got {type(method.collector).__name__}, which gives "
+                f"{', '.join(sorted(given)) or 'nothing'}; take a collector with it in `gives`."
+            )
         if hasattr(method.estimator, "critic_specs"):
             critic_specs = method.estimator.critic_specs()
             return dataclasses.replace(method, critic_specs=critic_specs, critics=tuple(critic_specs))
         return method
-
-    def _refuse_missing_needs(self) -> None:
-        given = gives_of(self.collector)
-        missing = frozenset(getattr(self.estimator, "needs", ())) - given
-        if missing:
-            raise ValueError(
-                f"a collector must give what the estimator needs, {' and '.join(sorted(missing))} for "
-                f"{type(self.estimator).__name__}, got {type(self.collector).__name__}, which gives "
-                f"{', '.join(sorted(given)) or 'nothing'}; take a collector with it in `gives`."
-            )
 
     def spec(self) -> dict[str, Any]:
         """Returns its name and options as plain values, from which `hf_credit.methods.make` builds it again.

@@ -37,8 +37,8 @@ from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Verifiable Process Rewards for Agentic Reasoning", url="https://github.com/thu-nics/VPR")
 
-TurnRewards = Sequence[Sequence[float | None]]
-"""The reward of each turn of each trained episode; `None` without a reward, NaN if it is unknown."""
+TurnRewards = Sequence[Sequence[float]]
+"""The reward of each turn of each trained episode; NaN if it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,19 @@ class TurnGroup(Options):
         ]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        turn_rewards = self.rewards(collected)
-        return _credit(collected, turn_rewards, self._advantages(_steps_before(collected), turn_rewards, context))
+        advantages = self._advantages(_steps_before(collected), self.rewards(collected), context)
+        return Credit(
+            decisions=base.mean_by_decision(
+                (decision, None if math.isnan(value) else value)
+                for episode, values in zip(collected.episodes, advantages.tolist(), strict=True)
+                for decision, value in zip(episode.decisions, values, strict=False)
+            )
+        )
 
     def _advantages(self, before: Sequence[int], turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
         # A turn is compared with those after as many steps, wherever their episodes began.
-        turn_rewards = [[*[None] * steps, *own] for steps, own in zip(before, turn_rewards, strict=True)]
-        rows, local = base.all_gather_with_slice(turn_rewards, context)
+        placed = [[*[None] * steps, *own] for steps, own in zip(before, turn_rewards, strict=True)]
+        rows, local = base.all_gather_with_slice(placed, context)
         rewards, active = pad_to_matrix(rows)
         known = rewards[active & ~rewards.isnan()]
         if len(known):
@@ -185,7 +191,7 @@ class StateGroups:
                         episodes[instance] = whole
                     elif one.decisions and chosen.decisions:
                         others.append(_beside(chosen.decisions[0], replace(whole, prefix_length=len(before))))
-                if _goes_on(chosen):
+                if chosen.ending == Ending.TRUNCATED and math.isnan(chosen.outcome):  # only stopped after a step
                     live[instance] = continued(context.interaction, episodes[instance], **step)
         committed = (Rollout(episode=episodes[instance], instance=instance) for instance in range(len(rows)))
         return RolloutBatch(rollouts=(*committed, *others), rows=len(rows))
@@ -325,11 +331,6 @@ def _beside(committed: Decision, episode: Episode) -> Rollout:
     return Rollout(episode=episode, instance=episode.start, counted=False, kind="alternative", source=committed.id)
 
 
-def _goes_on(episode: Episode) -> bool:
-    """Whether an episode was only stopped after a step."""
-    return episode.ending == Ending.TRUNCATED and math.isnan(episode.outcome)
-
-
 def _rewards(episode: Episode, bonus: float) -> list[float]:
     """The score of each decision's verdict, NaN without one; with the bonus in those of the last step."""
     scores = [score([one], "verdict") for one in episode.decisions]
@@ -340,14 +341,3 @@ def _rewards(episode: Episode, bonus: float) -> list[float]:
             for own, one in zip(scores, episode.decisions, strict=True)
         ]
     return scores
-
-
-def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:
-    """Credit from a matrix of advantages; decisions without a known one get none."""
-    return Credit(
-        decisions=base.mean_by_decision(
-            (decision, None if reward is None or math.isnan(value) else value)
-            for episode, rewards, values in zip(collected.episodes, turn_rewards, advantages.tolist(), strict=True)
-            for decision, reward, value in zip(episode.decisions, rewards, values, strict=False)
-        )
-    )

@@ -94,13 +94,13 @@ def module(name: str) -> str:
 
 def summary(name: str) -> str:
     """Returns the description in a metric's card, one sentence."""
-    return _facts(name)["description"]
+    return _parts(name)[0]["description"]
 
 
-def _facts(name: str) -> dict[str, str]:
-    """The lines at the head of a card's text."""
-    head, _, _ = find(name).read_text(encoding="utf-8").partition("\n\n")
-    return {fact: value for fact, _, value in (line.partition(": ") for line in head.splitlines())}
+def _parts(name: str) -> tuple[dict[str, str], str]:
+    """The facts in the lines at the head of a card's text, and the rest of it."""
+    head, _, text = find(name).read_text(encoding="utf-8").partition("\n\n")
+    return {fact: value for fact, _, value in (line.partition(": ") for line in head.splitlines())}, text
 
 
 def card(name: str) -> str:
@@ -109,9 +109,8 @@ def card(name: str) -> str:
     Raises:
         ValueError: there is no such metric.
     """
-    _, _, text = find(name).read_text(encoding="utf-8").partition("\n\n")
+    facts, text = _parts(name)
     papers = (_SPACES / "papers.bib").read_text(encoding="utf-8").split("\n\n")
-    facts = _facts(name)
     paper = next(one for one in papers if one.startswith(f"@misc{{{facts['paper']},"))
     return f"{_HEAD.format(**facts)}\n{text}\n## Citation\n\n```bibtex\n{paper.strip()}\n```\n"
 

@@ -196,8 +196,6 @@ class EvidenceInterventions:
     - `perturbation` reports the opposite of what the tool found, for `read` and `verify`.
     """
 
-    name = "evidence"
-    environment_type = Evidence
     families: tuple[str, ...] = (DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION)
 
     def applies(self, state: EvidenceState, action: str, family: str) -> bool:

@@ -39,11 +39,10 @@ class Arrivals:
         Raises:
             Exception: the exception of a future, but for a bad reply, with which its running episode ends.
         """
+        arrived = []
         if wait and self._arrived.empty():
             with released(self.lock):
-                arrived = [self._arrived.get()]
-        else:
-            arrived = []
+                arrived.append(self._arrived.get())
         while not self._arrived.empty():
             arrived.append(self._arrived.get())
         complete = []

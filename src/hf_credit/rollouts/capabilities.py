@@ -457,9 +457,6 @@ def evaluated(interaction: Interaction[Any]) -> Interaction[Any]:
     return getattr(interaction, "evaluated", interaction)
 
 
-_PLAIN = (str, int, float, type(None))
-
-
 def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
     """Returns plain values that identify an Interaction: its `fingerprint()`, its `spec()`, or only its class."""
     if hasattr(interaction, "fingerprint"):
@@ -469,7 +466,9 @@ def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
     except ValueError:
         described: dict[str, Any] = {"interaction": class_name(interaction)}
     if isinstance(interaction, Wrapper):
-        plain = {name: value for name, value in vars(interaction).items() if isinstance(value, _PLAIN)}
+        plain = {
+            name: value for name, value in vars(interaction).items() if isinstance(value, str | int | float | None)
+        }
         described |= {"options": plain, "wraps": fingerprint(interaction.inner)}
     return described
 

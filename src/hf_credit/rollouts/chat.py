@@ -276,8 +276,6 @@ class Chat:
                 rendered.append(visible if added is None else [USER, *visible])
                 hidden_tokens.append(hidden)
             parts.append((None if conversation is None or added is None else conversation.ids, index))
-        if not rendered:
-            return []
         texts = [self._render(one) for one in rendered]
         for prefix, index in parts:
             if prefix is not None and REPLY in texts[index]:

@@ -22,7 +22,6 @@ from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.rollouts.samplers import Generation
 from hf_credit.rollouts.templates import ChatTemplateError
 
-_REPLY = "?"
 _STEPS = 16  # enough for every role of a collaboration; a game may have thousands
 
 
@@ -104,13 +103,9 @@ def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
 def _play(
     interaction: Interaction[Any], chat: Chat, start: RolloutRequest[Any], steps: int, limit: float | None = None
 ) -> Episode:
-    ids = chat.reply_ids(_REPLY)
+    ids = chat.reply_ids("?")
     reply = Generation(ids=ids, logprobs=[0.0] * len(ids))  # as certain, since programs may ask for them
-
-    def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        return [reply] * len(contexts)
-
-    engine = Engine(_StepLimit(interaction, steps), chat, generate)
+    engine = Engine(_StepLimit(interaction, steps), chat, lambda contexts: [reply] * len(contexts))
     engine.failures = _Silent()
     if limit is not None:
         engine.max_context_tokens = limit

@@ -157,7 +157,7 @@ class Engine(Generic[S]):
                 self._act([running for running in moved if running.episode is None and not running.step], arrivals)
                 for running in moved:
                     if running.result:
-                        self._advance(running, running.step, running.result.pop())
+                        self._advance(running, running.result.pop())
                 ready = [
                     running
                     for running in moved
@@ -265,10 +265,7 @@ class Engine(Generic[S]):
     def _next_context(self, running: RunningEpisode[S]) -> Context | None:
         """The next context of a running episode that was cut; of several simultaneous requests, that of the first."""
         for request in capabilities.Interruptible(self.interaction).bootstrap_requests(running.state):
-            (context,) = self.chat.contexts([(request, running.conversations.get(request.event))])
-            if isinstance(context, Exception):
-                raise context
-            return context
+            return self.chat.context(request.messages, running.conversations.get(request.event), request.tools)
         return None
 
     def _make_requests(self, all_running: Sequence[RunningEpisode[S]], arrivals: Arrivals) -> None:
@@ -372,10 +369,8 @@ class Engine(Generic[S]):
                         observed=request.role in self._trained_roles.untrained,
                     )
                 )
-        states, replies = (
-            [running.state for running in all_running],
-            [self._replies(running, running.step) for running in all_running],
-        )
+        states = [running.state for running in all_running]
+        replies = [self._replies(running) for running in all_running]
         if submits(self.generate) and self._batched.side_by_side > 1:
             for running, state, own in zip(all_running, states, replies, strict=True):
                 running.coming += 1
@@ -384,13 +379,13 @@ class Engine(Generic[S]):
         for running, result in zip(all_running, self._batched.advance_many(states, replies), strict=True):
             running.result.append(result)
 
-    def _replies(self, running: RunningEpisode[S], step: Sequence[Decision]) -> list[str]:
-        """The replies of a step, as arguments of `advance`."""
+    def _replies(self, running: RunningEpisode[S]) -> list[str]:
+        """The replies of its step, as arguments of `advance`."""
         if not self._read.reads_tokens:
-            return [decision.action_text for decision in step]
+            return [decision.action_text for decision in running.step]
         return [
             self.chat.reply(one.action_ids, one.context_ids, asked.tools, one.logprobs if asked.logprobs else None)
-            for asked, one in zip(running.requests, step, strict=True)
+            for asked, one in zip(running.requests, running.step, strict=True)
         ]
 
     def _contexts(self, requests: Sequence[tuple[RunningEpisode[S], Request]]) -> list[Context]:
@@ -408,8 +403,9 @@ class Engine(Generic[S]):
                 contexts[index] = context
         return [context or () for context in contexts]
 
-    def _advance(self, running: RunningEpisode[S], step: list[Decision], result: S | Exception) -> None:
+    def _advance(self, running: RunningEpisode[S], result: S | Exception) -> None:
         """Continues in the state after a step, or ends with the exception that the step raised."""
+        step = running.step
         with _ErrorsEnd(self.failures, running):
             if running.shared is not None:
                 running.shared.leave(running.state, running.requests)

@@ -160,13 +160,16 @@ def in_one_line(error: Exception) -> str:
 
 def refuse_total_failure(
     episodes: Sequence[Episode], gather: Callable[[list[Any]], list[Any]] = list, what: str = "of an update"
-) -> None:
+) -> bool:
     """Raises an error if every episode failed.
 
     Args:
         episodes: the episodes of this process; an empty list is not a failure.
         gather: returns the items of all processes, which must all call this function at the same time.
         what: describes the episodes in the message.
+
+    Returns:
+        Whether any process has episodes.
 
     Raises:
         EveryEpisodeFailedError: every episode of all processes ended in an error; the cause is the first one of this
@@ -178,7 +181,7 @@ def refuse_total_failure(
     gathered = gather([(len(episodes), len(failed), failed[0].error if failed else None, diverged)])
     played = sum(count for count, *_ in gathered)
     if not played or sum(count for _, count, *_ in gathered) < played:
-        return
+        return played > 0
     first, diverged = next((error, other) for *_, error, other in gathered if error is not None)
     kind, remedy = (
         (UnknownValuesError, "make the task repeat itself")

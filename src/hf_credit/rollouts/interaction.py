@@ -164,10 +164,6 @@ class Interaction(ABC, Generic[S]):
         return state
 
 
-_IDENTITY = ("evaluated", "fingerprint")
-"""Members of what an Interaction is, not of what it does."""
-
-
 class Wrapper(Interaction[W], Generic[W, S]):
     """An Interaction that wraps another and delegates all members that a subclass does not override.
 
@@ -189,16 +185,12 @@ class Wrapper(Interaction[W], Generic[W, S]):
         return value
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("inner", *_IDENTITY):
+        if name.startswith("_") or name in ("inner", "evaluated", "fingerprint"):  # the last two say what it is
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         member = getattr(self.inner, name)
         if not inspect.isroutine(member):
             return member
-
-        def delegated(*args: Any, **kwargs: Any) -> Any:
-            return member(*map(self.within, args), **kwargs)
-
-        return delegated
+        return lambda *args, **kwargs: member(*map(self.within, args), **kwargs)
 
     @property
     def name(self) -> str:

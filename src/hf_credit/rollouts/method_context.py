@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -153,7 +153,10 @@ class LocalContext:
         starts: the requests of task rows that begin at a later state in this update, by instance.
         metrics: the metrics so far, by name.
         update: the number of the collection; a caller with several increments it.
+        learning: whether failures of replays are recorded, and total failures refused; an evaluation's are data.
     """
+
+    learning = True
 
     def __init__(
         self,
@@ -194,21 +197,28 @@ class LocalContext:
         template_kwargs: Mapping[str, Any] | None = None,
         interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
+        with self.playing(policy) as engine:
+            engine = engine if interaction is None else engine.of(interaction)
+            engine = engine if self.player is None or policy != "player" else engine.sampled_by(self.player)
+            episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
+        self.spend(self.cost(Ledger.of(episodes, starts), policy))
+        if self.learning:
+            record_replays(episodes, starts, self.mean)
+            try:
+                if refuse_total_failure(episodes, self.gather, "that a method requests"):
+                    self._played_in = self.update
+            except EveryEpisodeFailedError:
+                if self._played_in != self.update:  # a later call may play a single episode, which may fail
+                    raise
+        return episodes
+
+    @contextmanager
+    def playing(self, policy: Policy) -> Iterator[Engine[Any]]:
+        """Context in which the engine that it gives plays a policy."""
         engine = self.frozen if policy == "frozen" else self.engine
         if engine is None:
             raise ValueError(f"playing the {policy} policy needs an engine, got none; pass one to the context.")
-        engine = engine if interaction is None else engine.of(interaction)
-        engine = engine if self.player is None or policy != "player" else engine.sampled_by(self.player)
-        episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
-        self.spend(self.cost(Ledger.of(episodes, starts), policy))
-        record_replays(episodes, starts, self.mean)
-        try:
-            refuse_total_failure(episodes, what="that a method requests")
-            self._played_in = self.update if episodes else self._played_in
-        except EveryEpisodeFailedError:
-            if self._played_in != self.update:  # a later call may play a single episode, which may fail
-                raise
-        return episodes
+        yield engine
 
     def cost(self, played: Ledger, policy: Policy) -> Ledger:
         """Returns the cost of what a policy played, which another model may have."""

@@ -36,10 +36,7 @@ def called(names: Sequence[str], argument: str = REPLY) -> Message:
 
 
 def as_served(
-    messages: Sequence[Message],
-    tools: Sequence[Mapping[str, Any]] = (),
-    most_calls: int | None = None,
-    first: int = 0,
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), most_calls: int | None = None
 ) -> list[Message]:
     """Returns messages as a server gives them to a template: thoughts and calls apart from content, calls with ids.
 
@@ -50,8 +47,8 @@ def as_served(
         messages: of a conversation. A tool answers the next call of the turn, or that whose place it has as `answers`.
         tools: the offered tools; without any, only a turn that tools answer has calls.
         most_calls: the most calls of a turn that the template shows; any number if `None`.
-        first: the number of the first call in it.
     """
+    first = 0  # the number of the next call
     found: list[Message] = []
     waiting: dict[int, tuple[str, str]] = {}  # by place in the turn, the id and name of each call without an answer
     for index, message in enumerate(messages):

@@ -32,15 +32,16 @@ _ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
 def require(interaction: Any, args: Any, config: type) -> None:
     """Checks the types of a trainer's Interaction and settings."""
     require_config(args, config)
-    if not isinstance(interaction, Interaction):
-        raise TypeError(
-            f"interaction must be an Interaction, got {_named(interaction)}; pass "
-            + (
-                f"EnvironmentInteraction({_made(interaction)})."
-                if isinstance(interaction, Environment | str)
-                else "a Collaboration, an EnvironmentInteraction or another Interaction."
-            )
-        )
+    if isinstance(interaction, Interaction):
+        return
+    got = f"an object of type {type(interaction).__name__}"
+    remedy = "a Collaboration, an EnvironmentInteraction or another Interaction"
+    if isinstance(interaction, str):
+        name = interaction if interaction in ENVIRONMENTS else "name"
+        got, remedy = f"the str {interaction!r}", f"EnvironmentInteraction(hf_credit.make({name!r}))"
+    elif isinstance(interaction, Environment):
+        remedy = "EnvironmentInteraction(the environment)"
+    raise TypeError(f"interaction must be an Interaction, got {got}; pass {remedy}.")
 
 
 def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping[str, Any]) -> None:
@@ -267,14 +268,3 @@ class StopOnFailedEvaluation(TrainerCallback):
                 "at least one episode of an evaluation must end without an error, got errors only, the latest of this "
                 f"process {latest!r}; fix the code that the traceback names."
             ) from latest
-
-
-def _named(value: Any) -> str:
-    kind = type(value).__name__
-    return f"the str {value!r}" if isinstance(value, str) else f"an object of type {kind}"
-
-
-def _made(value: Any) -> str:
-    if isinstance(value, str):
-        return f"hf_credit.make({value if value in ENVIRONMENTS else 'name'!r})"
-    return "the environment" if isinstance(value, Environment) else "hf_credit.make('name')"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hf_credit.methods.cvt import PAPER
 from hf_credit.safe_io import as_mapping
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.preset import Preset, PresetTrainer
@@ -87,5 +86,4 @@ class ConstrainedCounterfactualTrainer(PresetTrainer):
 
     _name = "CVT-RL"
     _tag_names = ["trl", "hf-credit", "cvt-rl"]  # noqa: RUF012 (TRL's own convention)
-    _paper = PAPER
     config_class = ConstrainedCounterfactualConfig

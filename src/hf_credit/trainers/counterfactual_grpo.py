@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hf_credit.methods.counterfactual_grpo import PAPER
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.preset import Preset, PresetTrainer
@@ -58,5 +57,4 @@ class CounterfactualGRPOTrainer(PresetTrainer):
 
     _name = "CCPO"
     _tag_names = ["trl", "hf-credit", "ccpo"]  # noqa: RUF012 (TRL's own convention)
-    _paper = PAPER
     config_class = CounterfactualGRPOConfig

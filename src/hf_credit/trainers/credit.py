@@ -67,8 +67,7 @@ class CreditTrainer(EpisodeTrainer):
         args.complete(interaction)
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
-        method = methods.make(method) if isinstance(method, str) else method
-        method = args.composed(method)
+        method = args.composed(methods.make(method) if isinstance(method, str) else method)
         interaction = method.wrapped(interaction)
         self.method = method.bind(interaction)
         self.memory = self.method.memory
@@ -85,7 +84,7 @@ class CreditTrainer(EpisodeTrainer):
                 f"the method {self.method.name!r} keeps a frozen copy of the policy, got use_vllm=True, which "
                 "holds one policy; leave use_vllm out."
             )
-        if self.method.paper and type(self) is CreditTrainer:
+        if self.method.paper and self._paper is EpisodeTrainer._paper:  # a class with its own keeps it
             self._paper = dict(self.method.paper)
         super().__init__(model, interaction, args, train_dataset, **kwargs)
         if CONTINUATIONS in self.samplers and CONTINUATIONS not in gives_of(self.method.collector):

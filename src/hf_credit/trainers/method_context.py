@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, LocalContext, RolloutRequest
-from hf_credit.rollouts.failures import (
-    EveryEpisodeFailedError,
-    check_replays,
-    in_one_line,
-    record_replays,
-    refuse_total_failure,
-)
+from hf_credit.rollouts import Decision, Engine, Ledger, LocalContext
+from hf_credit.rollouts.failures import check_replays, in_one_line
 from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers.metrics import mean
@@ -48,41 +42,27 @@ class TrainerContext(KeepingContext):
         player = others.pop(CONTINUATIONS, None)
         if player is not None and others:
             player = {**dict.fromkeys(trainer.interaction.roles, player), **others}
-        super().__init__(engine, seed=trainer.args.seed, end_tokens=trainer.chat.end_tokens, player=player)
+        super().__init__(engine, seed=trainer.args.seed, player=player)
         self.trainer = trainer
         self.update, self.process = trainer.updates_collected, int(trainer.accelerator.process_index)
         self._warned = not trainer.is_world_process_zero()
 
-    def play(
-        self,
-        starts: Sequence[RolloutRequest[Any]],
-        policy: Policy = "current",
-        template_kwargs: Mapping[str, Any] | None = None,
-        interaction: Interaction[Any] | None = None,
-    ) -> list[Episode]:
-        engine = self.engine if interaction is None else self.engine.of(interaction)
-        engine = engine if self.player is None or policy != "player" else engine.sampled_by(self.player)
-        engine = engine if template_kwargs is None else engine.rendered(template_kwargs)
+    @property
+    def learning(self) -> bool:  # type: ignore[override]
+        return bool(self.trainer.model.training)
+
+    @contextmanager
+    def playing(self, policy: Policy) -> Iterator[Engine[Any]]:
         with ExitStack() as stack:
             if policy == "frozen":
                 # Keys and values of one policy are invalid for the other.
                 stack.enter_context(self.trainer.forgetting())
                 stack.enter_context(self.trainer.frozen_policy())
-            episodes = engine.run(starts)
+            yield self.engine
             self.trainer.ranks.finish()
-        self.spend(self.cost(Ledger.of(episodes, starts), policy))
-        if self.trainer.model.training:
-            record_replays(episodes, starts, self.mean)
-            try:
-                refuse_total_failure(episodes, self.trainer.ranks.gather)
-                self._played_in = self.update
-            except EveryEpisodeFailedError:
-                if self._played_in != self.update:  # a later call may play one episode, whose failure is data
-                    raise
-        return episodes
 
     def spend(self, cost: Ledger) -> None:
-        if self.trainer.model.training:
+        if self.learning:
             self.trainer.spend(cost)
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:

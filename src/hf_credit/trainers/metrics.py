@@ -110,6 +110,14 @@ def summarise(
     )
 
 
+def summaries_of(
+    collected: RolloutBatch, advantages: DecisionCredits, end_tokens: Collection[int]
+) -> list[EpisodeSummary]:
+    """Summarises the counted episodes of this process."""
+    pairs = zip(collected.trained, advantages, strict=True)
+    return [summarise(one.episode, own, end_tokens, one.later) for one, own in pairs if one.counted]
+
+
 def _earlier_thoughts(episode: Episode) -> float:
     total, last = 0.0, dict[str, tuple[tuple[int, ...], float]]()
     for place, one in enumerate(episode.decisions):
@@ -311,10 +319,7 @@ class EpisodeLog(Trainer):
 
     def log_episodes(self, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         """Logs the counted episodes, and passes all on to callbacks. Called on every process."""
-        pairs = [pair for pair in zip(collected.trained, advantages, strict=True) if pair[0].counted]
-        summaries = self.ranks.gather(
-            [summarise(one.episode, values, self.chat.end_tokens, one.later) for one, values in pairs]
-        )
+        summaries = self.ranks.gather(summaries_of(collected, advantages, self.chat.end_tokens))
         for name, value in update_metrics(summaries).items():
             if self.model.training or "advantages/" not in name:  # an evaluation has no credit
                 self.log_metric(name, value)

@@ -33,7 +33,7 @@ from hf_credit.evaluation.traces import RecordedState
 from hf_credit.files import append, remove, write, write_json
 from hf_credit.methods import DecisionCredit, DecisionCredits, Method, make
 from hf_credit.redaction import redacted
-from hf_credit.rollouts import Chat, Engine, Episode, Interaction, LocalContext, MethodContext
+from hf_credit.rollouts import Chat, Episode, Interaction, LocalContext, MethodContext
 from hf_credit.rollouts.media import images_of
 from hf_credit.rollouts.rows import one_number
 from hf_credit.trainers.callbacks import EpisodeCallback
@@ -128,39 +128,21 @@ class EpisodeRecorder(EpisodeCallback):
             pictures.forget(self._path.parent)
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
-        method = getattr(trainer, "method", None)
-        if trainer.model.training:
-            self.record(trainer.state.global_step, collected, advantages, method, trainer.engine)
-
-    def record(
-        self,
-        step: int,
-        collected: RolloutBatch,
-        credit: DecisionCredits,
-        method: Method | None = None,
-        engine: Engine[Any] | None = None,
-    ) -> None:
-        """Records an update, if it is due.
-
-        Args:
-            step: the number of updates before it.
-            collected: the rollouts of the main process.
-            credit: of the decisions of its trained episodes.
-            method: of the run; with `engine`, the credit of other methods is recorded too.
-            engine: played the episodes, and knows the tools that were offered.
-        """
-        update = step + 1
-        if self._path is None or update < self._next:
+        update = trainer.state.global_step + 1
+        if self._path is None or update < self._next or not trainer.model.training:
             return
         self._next = self._multiple_from(update + 1)
         others: dict[str, dict[str, float]] = {}
-        if method is not None and engine is not None:
+        interaction = None  # which knows the tools that were offered
+        engine, method = trainer.engine, getattr(trainer, "method", None)  # a user's own trainer may lack either
+        if engine is not None:
+            interaction = engine.interaction
+        if engine is not None and method is not None:
             try:
                 others = credit_of_others(method, collected, LocalContext(engine))
             except Exception:  # a record must not stop the training
                 logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
-        interaction = None if engine is None else engine.interaction
-        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, others, interaction)
+        found = credited_episodes(collected, advantages, self.tokenizer, update, self.episodes, others, interaction)
         folder = self._path.parent
         append(self._path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
         images = sum(path.stat().st_size for path in folder.glob("pictures/*.png"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hf_credit.methods.replay_loo import PAPER
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.preset import Preset, PresetTrainer
 
@@ -52,5 +51,4 @@ class ReplayLOOTrainer(PresetTrainer):
 
     _name = "C3"
     _tag_names = ["trl", "hf-credit", "c3"]  # noqa: RUF012 (TRL's own convention)
-    _paper = PAPER
     config_class = ReplayLOOConfig

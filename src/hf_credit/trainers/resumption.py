@@ -150,10 +150,8 @@ class ResumableTrainer(Trainer):
 
     def load_checkpoint(self, folder: Path, same: bool) -> None:
         """Restores the trainer and its components from a checkpoint, of the `same` number of processes or another."""
-        path, device = (
-            folder / _STATE_FILE.format(self.accelerator.process_index if same else 0),
-            self.accelerator.device,
-        )
+        path = folder / _STATE_FILE.format(self.accelerator.process_index if same else 0)
+        device = self.accelerator.device
         device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
         state = torch.load(path, map_location=device, weights_only=True)
         self.load_checkpoint_state(state, same)

@@ -93,7 +93,9 @@ class RoleAdapters(Component):
 
     def learning(self) -> tuple[str, ...]:
         """The roles that learn in the current update."""
-        return learning_roles(self.args, self.roles, self.trainer.state.global_step)
+        if self.args.role_schedule == "synchronous":
+            return tuple(self.roles)
+        return (self.roles[self.trainer.state.global_step // self.args.switch_every % len(self.roles)],)
 
     def learning_credit(
         self, episodes: Sequence[Episode], credit: Mapping[str, DecisionCredit]
@@ -196,11 +198,6 @@ class RoleAdapters(Component):
                 f"{accelerator.distributed_type.value}, whose optimizer also moves the adapters that do not learn; "
                 "use trainers/accelerate/fsdp2.yaml or multi_gpu.yaml."
             )
-
-
-def learning_roles(args: Any, roles: Sequence[str], step: int) -> tuple[str, ...]:
-    """The roles that learn in an update."""
-    return tuple(roles) if args.role_schedule == "synchronous" else (roles[step // args.switch_every % len(roles)],)
 
 
 def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_config: Any) -> dict[str, Any]:

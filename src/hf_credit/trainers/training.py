@@ -123,7 +123,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
             str(args.device),
             args.trust_remote_code,
         )
-    trainer: Any = imported(trainer_class)(
+    return imported(trainer_class)(
         model.model_name_or_path if loaded is None else loaded,
         interaction,
         args,
@@ -133,7 +133,6 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
         peft_config=get_peft_config(model) if loaded is None else None,
         **credited,
     )
-    return trainer
 
 
 def _warn_of_other_prompts(spec: TaskSpec, model: str) -> None:

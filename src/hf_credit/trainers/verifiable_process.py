@@ -8,7 +8,6 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
 from hf_credit.environments import Environment
-from hf_credit.methods.verifiable_process import PAPER
 from hf_credit.options import part_of
 from hf_credit.oracles import OracleLike
 from hf_credit.playing import Prompts
@@ -68,7 +67,6 @@ class VerifiableProcessTrainer(CreditTrainer):
 
     _name = "VPR"
     _tag_names = ["trl", "hf-credit", "vpr"]  # noqa: RUF012 (TRL's own convention)
-    _paper = PAPER
 
     def __init__(
         self,

@@ -181,9 +181,8 @@ def unit_of(text: str) -> frozenset[str] | None:
     if not text.strip():
         return frozenset()
     if re.fullmatch(r"\s*[\u3400-\u9fff]+", text):
-        if re.search("[或到至和与加减乘除分点半的方]", _CHINESE.sub("", text)) or _CHINESE_SCALE.match(text):
-            return None if not _CHINESE.match(text.strip()) else _known(text)
-        return _known(text)
+        odd = re.search("[或到至和与加减乘除分点半的方]", _CHINESE.sub("", text)) or _CHINESE_SCALE.match(text)
+        return None if odd and not _CHINESE.match(text.strip()) else _known(text)
     if not re.fullmatch(r"\s*[A-Za-z][A-Za-z. /-]*(?:\^\s*\{?\d\}?)?\.?\s*", text):
         return None
     words = re.findall(r"[a-z]+", re.sub(r"\b([ap])\.\s?m\b", r"\1m", text.lower()))

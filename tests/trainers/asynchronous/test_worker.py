@@ -273,12 +273,6 @@ def test_stopping_takes_no_reply_that_hangs(chat: Any) -> None:
     assert len(one.state()["under_way"]) == 3
 
 
-def test_a_method_that_needs_more_than_the_policy_and_critics_is_refused(chat: Any) -> None:
-    method = replace(methods.make("rloo"), refresh_frozen_every=1)
-    with pytest.raises(ValueError, match=r"trains one policy, got .*a frozen copy of the policy"):
-        worker(chat, method=method)
-
-
 # Critics
 
 

@@ -282,11 +282,8 @@ def _chosen(known: Sequence[Any], *wanted: str | None) -> dict[str, Any]:
 
 
 def _trouble(source: Source) -> str:
-    return _alert(source.trouble) if source.trouble else ""
-
-
-def _alert(text: str) -> str:
-    return f'<div class="trouble text" role="alert">{html.escape(written_out(text))}</div>'
+    text = html.escape(written_out(source.trouble))
+    return f'<div class="trouble text" role="alert">{text}</div>' if text else ""
 
 
 def _sentence(text: str) -> str:

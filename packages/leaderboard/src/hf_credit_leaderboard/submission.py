@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.runs import CONFIG_FILE, LOG_FILE, Run, read_facts, read_run, versions
 from hf_credit.files import write
@@ -126,7 +128,8 @@ def make_submission(
     facts, run = logs[0]
     ledger = None if run is None else read_ledger(run)
     packages = facts.get("versions")
-    draft = _draft(
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no accelerator"
+    draft = entries.Entry(
         benchmark=f"{benchmark}@{commit}",
         season=season.name,
         board=board,
@@ -140,10 +143,13 @@ def make_submission(
         sampling=dataclasses.asdict(spec.sampling),
         ledger=None if ledger is None else ledger.to_dict(),
         command=command or str(facts.get("command", "")),
-        versions={
+        hardware=f"{platform.system()} {platform.machine()}, {gpu}",
+        versions=versions()
+        | {
             f"trained with {package}": str(version)
             for package, version in (packages if isinstance(packages, dict) else {}).items()
         },
+        episodes_sha256="0" * 64,  # until they are played
     )
     played_task, public = draft.task(season), task.public_seeds()
     episodes: list[entries.PlayedEpisode] = []
@@ -181,18 +187,6 @@ def _training_seeds(runs: Sequence[Run | None]) -> list[int]:
     """Returns the seed in each run's settings; 0, 1, ... if one is missing or two are equal."""
     seeds = [seed for run in runs if run is not None and isinstance(seed := run.config.get("seed"), int)]
     return seeds if len(set(seeds)) == len(runs) else list(range(len(runs)))
-
-
-def _draft(**fields: Any) -> entries.Entry:
-    """Makes an entry of this machine, except for its `episodes_sha256`."""
-    import torch
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no accelerator"
-    return entries.Entry(
-        **{**fields, "versions": {**versions(), **fields.get("versions", {})}},
-        hardware=f"{platform.system()} {platform.machine()}, {device}",
-        episodes_sha256="0" * 64,
-    )
 
 
 def _resolved(hub: Hub, name: str) -> tuple[str, str]:

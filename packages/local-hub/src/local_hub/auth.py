@@ -17,8 +17,7 @@ from local_hub.errors import HubError
 from local_hub.limits import check_repo_name
 
 RIGHTS = ("none", "read", "write", "admin")
-"""In order, each with those before it: read public repositories; read private ones; create and change; delete and
-move."""
+"""In order, each with those before it: read public repositories; read private ones; create and change; delete."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from local_hub.auth import Caller, Signer, caller_of
 from local_hub.database import Database
@@ -209,6 +208,7 @@ Admit = Callable[[Call], int]
 """Refuses a caller before the body is read, or returns the most bytes of the body."""
 
 _ANONYMOUS_BYTES = 2**20
+_PAGE = 1000
 
 
 def admit_anyone(call: Call) -> int:
@@ -274,7 +274,7 @@ def endpoint(
             return HubError(500, f"this Hub failed with {type(error).__name__}; read its log.").response()
         finally:
             if received is not None:
-                hub.objects.discard(received)
+                received.path.unlink(missing_ok=True)  # unless it was kept
 
     return answer
 
@@ -289,24 +289,17 @@ async def _limited(request: Request, most: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def answer_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Returns a JSON response."""
-    content = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    return Response(content, status, {**(headers or {}), "Content-Type": "application/json"})
-
-
-def answer_page(call: Call, items: list[Any], size: int) -> Response:
+def answer_page(call: Call, items: list[Any]) -> Response:
     """Returns a page of a list, with a link to the next page.
 
     Args:
-        call: its query has `limit`, at most `size`, and `cursor`, the number of items before the page.
+        call: its query has `limit`, at most `_PAGE`, and `cursor`, the number of items before the page.
         items: of all pages.
-        size: the most items on a page.
     """
-    size = max(1, call.number("limit", size, size))
+    size = max(1, call.number("limit", _PAGE, _PAGE))
     start = call.number("cursor", 0, 10**9)
     headers = {}
     if start + size < len(items):
         following = call.request.url.include_query_params(cursor=start + size)
         headers["Link"] = f'<{following}>; rel="next"'
-    return answer_json(items[start : start + size], headers=headers)
+    return JSONResponse(items[start : start + size], headers=headers)

@@ -6,11 +6,11 @@ import functools
 import re
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from local_hub.calls import KINDS, Call, Hub, answer_json
+from local_hub.calls import KINDS, Call, Hub
 from local_hub.errors import bad_request
-from local_hub.history import Add, Blob, Snapshot
+from local_hub.history import Add, Blob
 from local_hub.plain import parse_yaml
 
 _MOST_YAML_BYTES = 65_536
@@ -20,13 +20,9 @@ _COLORS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
 SDKS = ("gradio", "docker", "static", "streamlit")
 
 
-def card_data(hub: Hub, files: Snapshot) -> dict[str, Any] | None:
-    """Returns the head of the README.md, `None` if there is no valid one."""
-    return _card(hub, files.files.get("README.md"))
-
-
 @functools.lru_cache(maxsize=1024)  # a file is named by its hash, and a list of repositories reads each of them
-def _card(hub: Hub, blob: Blob | None) -> dict[str, Any] | None:
+def card_data(hub: Hub, blob: Blob | None) -> dict[str, Any] | None:
+    """Returns the head of a README.md, `None` if there is no valid one."""
     text = _text_of(hub, blob)
     try:
         return None if text is None else read_head(text)
@@ -104,4 +100,4 @@ def validate(call: Call) -> Response:
         raise bad_request(f"repoType must be one of {', '.join(KINDS.values())}, got {kind[:50]!r}; pick one.")
     found = problems(call.text(values, "content", most=_MOST_CARD_BYTES), kind)
     body = {"errors": [{"message": one} for one in found], "warnings": []}
-    return answer_json(body, 400 if found else 200)
+    return JSONResponse(body, 400 if found else 200)

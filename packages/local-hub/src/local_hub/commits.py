@@ -15,10 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from local_hub import discussions, history
-from local_hub.calls import Call, Repo, answer_json
+from local_hub.calls import Call, Repo
 from local_hub.cards import check_card
 from local_hub.database import Database
 from local_hub.errors import bad_request, no_revision
@@ -79,10 +79,8 @@ _MOST_ATTRIBUTES = 65_536
 
 def preupload(call: Call) -> Response:
     """`POST …/preupload/{revision}`: for each file, commit or LFS, and the id of its present content."""
-    repo = call.repo()
-    _demand_commit(call, repo)
-    commit = history.find_commit(call.database, repo, call.param("revision"))
-    present = history.snapshot(call.database, commit).files
+    commit = history.find_commit(call.database, call.repo(), call.param("revision"))
+    present = history.snapshot(call.database, commit.tree).files
     values = call.json()
     attributes = _attributes(call, present.get(".gitattributes"))
     ignored = _ignored(call, values, present.get(".gitignore"))
@@ -91,7 +89,7 @@ def preupload(call: Call) -> Response:
         raise bad_request("files must be a list, got none; send one.")
     paths = [call.text(one, "path") if isinstance(one, dict) else "" for one in files]
     refuse_too_much([*(pattern for pattern, _ in attributes), *ignored], paths)
-    return answer_json({"files": [_mode(call, one, present, attributes, ignored) for one in files]})
+    return JSONResponse({"files": [_mode(call, one, present, attributes, ignored) for one in files]})
 
 
 def _mode(
@@ -180,7 +178,7 @@ def commit(call: Call) -> Response:
             _demand_writable(database, repo, revision, ref)
             base = history.commit_at(database, repo, history.head_of(database, repo, ref) or "")
         history.check_parent(base.oid, parent)
-        before = history.snapshot(database, base).files
+        before = history.snapshot(database, base.tree).files
         after = history.changed(before, operations)
         made = base
         if dict(before) != after or opens_pull:
@@ -197,7 +195,7 @@ def commit(call: Call) -> Response:
         if made is not base:
             history.move_ref(call.hub, repo, ref, made.oid)
             discussions.note_commit(call, repo, ref, made)
-    return answer_json(answer)
+    return JSONResponse(answer)
 
 
 def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) -> None:

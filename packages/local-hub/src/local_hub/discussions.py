@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from local_hub.calls import Call, Repo, answer_json
+from local_hub.calls import Call, Repo
 from local_hub.database import Database, now
 from local_hub.errors import HubError, bad_request
 from local_hub.history import MAIN, Blob, Commit, commit_at, head_of, move_ref, snapshot, write_commit
@@ -97,9 +97,7 @@ def _number(call: Call) -> int:
 
 def create(call: Call) -> Response:
     """`POST …/discussions`."""
-    repo = call.repo()
-    call.demand_proposer()
-    values = call.json()
+    repo, values = call.repo(), call.json()
     title, text = call.text(values, "title", most=200).strip(), call.text(values, "description", "")
     if len(title) < 3:
         raise bad_request(f"a title must have at least 3 characters, got {title!r}; lengthen it.")
@@ -109,28 +107,25 @@ def create(call: Call) -> Response:
         num = open_pull(call, repo, title, text, "draft" if is_pull else "open", base)
         if base is not None:
             move_ref(call.hub, repo, ref_of(num), base)
-    return answer_json({"num": num, "url": f"{call.base}/{repo.url_path}/discussions/{num}", "pullRequest": is_pull})
+    return JSONResponse({"num": num, "url": f"{call.base}/{repo.url_path}/discussions/{num}", "pullRequest": is_pull})
 
 
 def comment(call: Call) -> Response:
     """`POST …/discussions/{num}/comment`."""
     repo, num = call.repo(), _number(call)
-    call.demand_proposer()
     text = call.text(call.json(), "comment")
     if not text.strip():
         raise bad_request("a comment must have text, got none; write some.")
     with call.database.write():
         _row(call.database, repo, num)
         event = _note(call, repo, num, "comment", _comment(text))
-    return answer_json({"newMessage": event})
+    return JSONResponse({"newMessage": event})
 
 
 def set_status(call: Call) -> Response:
     """`POST …/discussions/{num}/status`: its author, or who may write, reopens or closes, with an optional reason."""
     repo, num = call.repo(), _number(call)
-    if is_author(call, repo, num):
-        call.demand_proposer()
-    else:
+    if not is_author(call, repo, num):
         call.demand("write", repo.namespace, repo.name)
     values = call.json()
     status, text = call.text(values, "status"), call.text(values, "comment", "")
@@ -143,7 +138,7 @@ def set_status(call: Call) -> Response:
             _note(call, repo, num, "comment", _comment(text))
         writing.execute("UPDATE discussions SET status = ? WHERE repo = ? AND num = ?", (status, repo.key, num))
         event = _note(call, repo, num, "status-change", {"status": status})
-    return answer_json({"newStatus": event})
+    return JSONResponse({"newStatus": event})
 
 
 def merge(call: Call) -> Response:
@@ -171,15 +166,14 @@ def merge(call: Call) -> Response:
             (made.oid, repo.key, num),
         )
         event = _note(call, repo, num, "status-change", {"status": "merged"})
-    return answer_json({"newStatus": event, "mergeCommitId": made.oid})
+    return JSONResponse({"newStatus": event, "mergeCommitId": made.oid})
 
 
 def _merged(call: Call, repo: Repo, row: Any, onto: Commit) -> tuple[list[str], dict[str, Blob]]:
     """Returns the files that both sides changed differently, and all files after the merge."""
     proposed = head_of(call.database, repo, ref_of(row["num"]))
     base, proposal = (commit_at(call.database, repo, oid or row["base"]) for oid in (row["base"], proposed))
-    before, after = dict(snapshot(call.database, base).files), dict(snapshot(call.database, proposal).files)
-    here = dict(snapshot(call.database, onto).files)
+    before, after, here = (snapshot(call.database, one.tree).files for one in (base, proposal, onto))
     result, conflicts = dict(here), []
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) == after.get(path):
@@ -210,7 +204,7 @@ def list_all(call: Call) -> Response:
     ]
     start = call.number("p", 0, 10**6) * _PAGE
     shown = [_summary(repo, row) for row in kept[start : start + _PAGE]]
-    return answer_json({"discussions": shown, "count": len(kept), "start": start})
+    return JSONResponse({"discussions": shown, "count": len(kept), "start": start})
 
 
 def _summary(repo: Repo, row: Any) -> dict[str, Any]:
@@ -239,4 +233,4 @@ def details(call: Call) -> Response:
         answer["changes"] = {"base": MAIN, "mergeCommitId": row["merged"]}
         head = commit_at(call.database, repo, head_of(call.database, repo, MAIN) or "")
         answer["filesWithConflicts"] = _merged(call, repo, row, head)[0] if row["status"] in ("draft", "open") else []
-    return answer_json(answer)
+    return JSONResponse(answer)

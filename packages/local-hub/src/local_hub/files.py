@@ -6,13 +6,12 @@ import mimetypes
 import urllib.parse
 from typing import Any
 
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from local_hub import history
-from local_hub.calls import Call, answer_json, answer_page
+from local_hub.calls import Call, answer_page
 from local_hub.errors import bad_request, no_entry
 
-_PAGE = 1000
 _MOST_PATHS = 10_000
 # An uploaded file may be a page with scripts: in a browser it must not act with this server's origin.
 _INERT = {
@@ -32,22 +31,18 @@ def resolve(call: Call) -> Response:
     """`GET|HEAD /{repo}/resolve/{revision}/{path}`: whole, in ranges, or 304 if the client has it."""
     repo = call.repo()
     commit, path = history.find_commit(call.database, repo, call.param("revision")), call.param("path")
-    blob = history.snapshot(call.database, commit).files.get(path)
+    blob = history.snapshot(call.database, commit.tree).files.get(path)
     if blob is None:
         raise no_entry(path, commit.oid)
-    headers = _headers(commit, path, f'"{blob.etag}"')
+    name = urllib.parse.quote(path.rpartition("/")[2])
+    disposition = f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"
+    headers = {"X-Repo-Commit": commit.oid, "ETag": f'"{blob.etag}"', "Content-Disposition": disposition, **_INERT}
     if blob.pointer_size is not None:
         headers |= {"X-Linked-Size": str(blob.size), "X-Linked-ETag": f'"{blob.sha256}"'}
     held = [one.strip() for one in call.request.headers.get("if-none-match", "").split(",")]
     if headers["ETag"] in held or "*" in held:
         return Response(status_code=304, headers=headers)
     return ObjectResponse(call.hub.objects.path(blob.sha256), headers=headers, media_type=_media_type(path))
-
-
-def _headers(commit: history.Commit, path: str, etag: str) -> dict[str, str]:
-    name = urllib.parse.quote(path.rpartition("/")[2])
-    disposition = f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"
-    return {"X-Repo-Commit": commit.oid, "ETag": etag, "Content-Disposition": disposition, **_INERT}
 
 
 def _media_type(path: str) -> str:
@@ -59,7 +54,7 @@ def tree(call: Call) -> Response:
     """`GET …/tree/{revision}[/{path}]`, in pages of 1,000, without the last commit of each."""
     repo = call.repo()
     commit = history.find_commit(call.database, repo, call.param("revision"))
-    files = history.snapshot(call.database, commit)
+    files = history.snapshot(call.database, commit.tree)
     folder = call.param("path").strip("/") if "path" in call.request.path_params else ""
     if folder not in files.folders:
         raise no_entry(folder, commit.oid)
@@ -67,28 +62,21 @@ def tree(call: Call) -> Response:
     within = [path for path in (*files.folders, *files.files) if path and path.startswith(prefix)]
     if not call.flag("recursive"):
         within = [path for path in within if "/" not in path[len(prefix) :]]
-    return answer_page(call, [describe(files, path) for path in sorted(within)], _PAGE)
+    return answer_page(call, [describe(files, path) for path in sorted(within)])
 
 
 def paths_info(call: Call) -> Response:
     """`POST …/paths-info/{revision}`: describes those of the given paths that exist."""
     repo = call.repo()
     commit = history.find_commit(call.database, repo, call.param("revision"))
-    files = history.snapshot(call.database, commit)
-    if call.request.headers.get("content-type", "").startswith("application/json"):
-        paths = call.json().get("paths", [])
-        paths = [paths] if isinstance(paths, str) else paths
-        if not isinstance(paths, list) or len(paths) > _MOST_PATHS or not all(isinstance(one, str) for one in paths):
-            raise bad_request(f"paths must be a list of at most {_MOST_PATHS} texts, got another value; send one.")
-    else:
-        text = call.body.decode()
-        try:
-            form = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS)
-        except ValueError:
-            raise bad_request(f"a request must have at most {_MOST_PATHS} paths, got more; send fewer.") from None
-        paths = form.get("paths", [])
+    files = history.snapshot(call.database, commit.tree)
+    text = call.body.decode()
+    try:
+        paths = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS).get("paths", [])
+    except ValueError:
+        raise bad_request(f"a request must have at most {_MOST_PATHS} paths, got more; send fewer.") from None
     kept = [path for path in (one.strip("/") for one in paths) if path in files.files or files.folders.get(path)]
-    return answer_json([describe(files, path) for path in kept])
+    return JSONResponse([describe(files, path) for path in kept])
 
 
 def describe(files: history.Snapshot, path: str) -> dict[str, Any]:
@@ -129,4 +117,4 @@ def commits(call: Call) -> Response:
         }
         for one in history.ancestry(call.database, repo, commit)
     ]
-    return answer_page(call, found, _PAGE)
+    return answer_page(call, found)

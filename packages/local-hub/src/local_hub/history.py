@@ -79,7 +79,8 @@ class Delete:
 
 
 @functools.lru_cache(maxsize=64)  # a folder's id is a hash of all within it, so no entry becomes stale
-def _snapshot(database: Database, tree: str) -> Snapshot:
+def snapshot(database: Database, tree: str) -> Snapshot:
+    """Returns the files of a commit, given the id of its root folder."""
     oids: dict[str, str] = {}
     folders: dict[str, str] = {}
 
@@ -102,11 +103,6 @@ def _snapshot(database: Database, tree: str) -> Snapshot:
         for row in database.read(f"SELECT * FROM blobs WHERE oid IN ({marks})", *some):
             blobs[row["oid"]] = Blob(row["oid"], row["sha256"], row["size"], row["pointer_size"])
     return Snapshot({path: blobs[oid] for path, oid in oids.items()}, folders)
-
-
-def snapshot(database: Database, commit: Commit) -> Snapshot:
-    """Returns the files of a commit."""
-    return _snapshot(database, commit.tree)
 
 
 def head_of(database: Database, repo: Repo, ref: str) -> str | None:

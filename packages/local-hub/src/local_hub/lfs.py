@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from local_hub.calls import Call, Repo, answer_json
+from local_hub.calls import Call, Repo
 from local_hub.errors import HubError, bad_request
 from local_hub.objects import SHA256
-
-_HEADERS = {"Content-Type": "application/vnd.git-lfs+json"}
 
 
 def batch(call: Call) -> Response:
@@ -23,21 +21,15 @@ def batch(call: Call) -> Response:
     if not isinstance(objects, list) or len(objects) > 1000:
         raise bad_request("objects must be a list of at most 1000, got another value; split it.")
     answers = [_object(call, repo, one) for one in objects]
-    body = {"transfer": "basic", "hash_algo": "sha256", "objects": answers}
-    return answer_json(body, headers=_HEADERS)
+    return JSONResponse({"transfer": "basic", "hash_algo": "sha256", "objects": answers})
 
 
-def _size(one: Any) -> int:
+def _object(call: Call, repo: Repo, one: Any) -> dict[str, Any]:
     if not isinstance(one, dict) or not isinstance(one.get("oid"), str) or not SHA256.fullmatch(one["oid"]):
         raise bad_request("each object must have oid, a SHA-256, and size, got another value; send both.")
     if type(one.get("size")) is not int or one["size"] < 0:
         raise bad_request(f"size must be a number of bytes, got {str(one.get('size'))[:30]!r}; correct it.")
-    return int(one["size"])
-
-
-def _object(call: Call, repo: Repo, one: dict[str, Any]) -> dict[str, Any]:
-    size = _size(one)
-    sha256 = one["oid"]
+    sha256, size = one["oid"], one["size"]
     answer: dict[str, Any] = {"oid": sha256, "size": size}
     # Others may not learn that another repository has it.
     row = call.database.one("SELECT 1 FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
@@ -65,8 +57,7 @@ def _signed(call: Call) -> tuple[int, str, int]:
 
 def admit(call: Call) -> int:
     """Admits a caller with a signed link, for `put`."""
-    _, _, size = _signed(call)
-    return size
+    return _signed(call)[2]
 
 
 def put(call: Call) -> Response:

@@ -70,7 +70,7 @@ class Objects:
         return sha256
 
     async def receive(self, chunks: AsyncIterator[bytes]) -> Received:
-        """Writes a body to a temporary file. The caller passes it to `keep` or removes it."""
+        """Writes a body to a temporary file, which the caller removes unless `keep` has made it an object."""
         digest, size, waiting = hashlib.sha256(), 0, bytearray()
         with self._temporary() as path, path.open("wb") as file:
 
@@ -89,14 +89,8 @@ class Objects:
 
     def keep(self, received: Received) -> None:
         """Makes a received body an object."""
-        if self.has(received.sha256):
-            self.discard(received)
-        else:
+        if not self.has(received.sha256):
             self._move(received.path, received.sha256)
-
-    def discard(self, received: Received) -> None:
-        """Removes a received body, unless it was kept."""
-        received.path.unlink(missing_ok=True)
 
     def empty_temporary(self, oldest: float = math.inf) -> None:
         """Removes temporary files from before a time, in seconds since 1970, and nothing else in their folder."""
@@ -181,13 +175,6 @@ def git_id(kind: str, content: bytes) -> str:
         content: as git stores it.
     """
     return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content, usedforsecurity=False).hexdigest()
-
-
-def git_id_of_file(path: Path) -> str:
-    """Returns git's id of a file, read in chunks."""
-    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def lfs_pointer(sha256: str, size: int) -> bytes:

@@ -1,21 +1,19 @@
-"""Repositories: create, find, describe, rename and delete them, their branches and tags."""
+"""Repositories: create, find, describe and delete them, their branches and tags."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from local_hub import history, spaces
-from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_json, answer_page, as_repo, repo_row
+from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_page, as_repo, repo_row
 from local_hub.cards import SDKS, card_data
 from local_hub.database import now
 from local_hub.errors import HubError, bad_request, no_repo, no_revision
 from local_hub.files import siblings
 from local_hub.limits import check_ref_name, check_repo_name
 from local_hub.objects import git_id
-
-_PAGE = 1000
 
 
 def whoami(call: Call) -> Response:
@@ -25,7 +23,7 @@ def whoami(call: Call) -> Response:
     role = {"none": "read", "admin": "write"}.get(caller.role, caller.role)
     token = {"displayName": caller.name, "role": role}
     who = {"type": "user", "id": caller.name, "name": caller.name, "fullname": caller.name, "avatarUrl": ""}
-    return answer_json({**who, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
+    return JSONResponse({**who, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
 
 
 def create(call: Call) -> Response:
@@ -46,12 +44,11 @@ def create(call: Call) -> Response:
     with call.database.write() as writing:
         if repo_row(call.database, kind, namespace, name) is not None:
             raise HubError(409, "You already created this repo", body={"url": url})
-        cursor = writing.execute(
+        writing.execute(
             "INSERT INTO repos (kind, namespace, name, private, sdk, created) VALUES (?, ?, ?, ?, ?, ?)",
             (kind, namespace, name, _is_private(call, values), sdk if kind == "space" else None, now()),
         )
-        row = call.database.one("SELECT * FROM repos WHERE id = ?", cursor.lastrowid)
-        repo = as_repo(row)
+        repo = as_repo(repo_row(call.database, kind, namespace, name))
         first = history.write_commit(
             call.hub, repo, {".gitattributes": blob}, None, call.caller.name, "initial commit", ""
         )
@@ -59,7 +56,7 @@ def create(call: Call) -> Response:
         for setting in ("secrets", "variables"):
             for one in values.get(setting) or []:
                 spaces.store(call, repo, setting, one)
-    return answer_json({"url": url, "name": repo.id, "id": str(repo.key)})
+    return JSONResponse({"url": url, "name": repo.id, "id": str(repo.key)})
 
 
 def _kind(call: Call, values: dict[str, Any]) -> str:
@@ -73,7 +70,6 @@ def _owner(call: Call, values: dict[str, Any]) -> str:
     """Returns the namespace in the request, or else the caller's."""
     if values.get("organization"):
         return call.text(values, "organization", most=200)
-    call.demand_token()
     return call.caller.name
 
 
@@ -90,7 +86,7 @@ def delete(call: Call) -> Response:
     repo = call.find_repo(_kind(call, values), _owner(call, values), call.text(values, "name"), "admin")
     with call.database.write() as writing:
         writing.execute("DELETE FROM repos WHERE id = ?", (repo.key,))
-    return answer_json({})
+    return JSONResponse({})
 
 
 def settings(call: Call) -> Response:
@@ -101,7 +97,7 @@ def settings(call: Call) -> Response:
     if "visibility" in values or "private" in values:
         with call.database.write() as writing:
             writing.execute("UPDATE repos SET private = ? WHERE id = ?", (_is_private(call, values), repo.key))
-    return answer_json({"private": _is_private(call, values)})
+    return JSONResponse({"private": _is_private(call, values)})
 
 
 # Descriptions
@@ -115,14 +111,14 @@ def info(call: Call) -> Response:
     wanted = call.request.query_params.getlist("expand") + call.request.query_params.getlist("expand[]")
     if wanted:
         described = {name: described.get(name) for name in {"id", "_id", *wanted} if name in described}
-    return answer_json(described)
+    return JSONResponse(described)
 
 
 def describe(call: Call, repo: Repo, revision: str, with_blobs: bool = False) -> dict[str, Any]:
     """Returns the Hub's description of a repository at a revision."""
     commit = history.find_commit(call.database, repo, revision)
-    files = history.snapshot(call.database, commit)
-    card = card_data(call.hub, files)
+    files = history.snapshot(call.database, commit.tree)
+    card = card_data(call.hub, files.files.get("README.md"))
     found: dict[str, Any] = {
         "_id": f"{repo.key:024x}",
         "id": repo.id,
@@ -174,8 +170,8 @@ def list_all(call: Call) -> Response:
         if wanted <= set(described["tags"]):
             found.append(described if call.flag("full") else described | {"siblings": None})
     if call.query("sort") in ("lastModified", "createdAt"):
-        found.sort(key=lambda one: str(one[call.query("sort")]), reverse=call.query("direction", "-1") == "-1")
-    return answer_page(call, found, _PAGE)
+        found.sort(key=lambda one: str(one[call.query("sort")]), reverse=True)
+    return answer_page(call, found)
 
 
 # Branches and tags
@@ -185,11 +181,11 @@ def refs(call: Call) -> Response:
     """`GET …/refs`."""
     repo = call.repo()
     found: dict[str, list[dict[str, str]]] = {"branches": [], "converts": [], "tags": [], "pullRequests": []}
-    places = {"heads": "branches", "convert": "converts", "tags": "tags", "pr": "pullRequests"}
+    places = {"heads": "branches", "tags": "tags", "pr": "pullRequests"}
     for row in call.database.read("SELECT * FROM refs WHERE repo = ? ORDER BY name", repo.key):
         _, place, name = row["name"].split("/", 2)
         found[places[place]].append({"name": name, "ref": row["name"], "targetCommit": row["oid"]})
-    return answer_json(found)
+    return JSONResponse(found)
 
 
 def create_branch(call: Call) -> Response:
@@ -213,7 +209,7 @@ def _create_ref(call: Call, repo: Repo, name: str, ref: str, start: str) -> Resp
             raise HubError(409, f"Reference already exists: {ref}.")
         commit = history.find_commit(call.database, repo, start)
         history.move_ref(call.hub, repo, ref, commit.oid)
-    return answer_json({"ref": ref, "targetCommit": commit.oid})
+    return JSONResponse({"ref": ref, "targetCommit": commit.oid})
 
 
 def delete_branch(call: Call) -> Response:
@@ -234,7 +230,7 @@ def _delete_ref(call: Call, ref: str) -> Response:
     with call.database.write() as writing:
         if writing.execute("DELETE FROM refs WHERE repo = ? AND name = ?", (repo.key, ref)).rowcount == 0:
             raise no_revision(ref)
-    return answer_json({})
+    return JSONResponse({})
 
 
 def missing(call: Call) -> Response:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from local_hub.calls import Call, Repo, answer_json
+from local_hub.calls import Call, Repo
 from local_hub.database import Database, now
 from local_hub.errors import HubError, bad_request, no_repo
 
@@ -31,7 +31,7 @@ def _setting(call: Call) -> str:
 def get_settings(call: Call) -> Response:
     """`GET …/variables|secrets`."""
     repo = _space(call, "write")
-    return answer_json(_shown(call.database, repo, _setting(call)))
+    return JSONResponse(_shown(call.database, repo, _setting(call)))
 
 
 def set_setting(call: Call) -> Response:
@@ -39,7 +39,7 @@ def set_setting(call: Call) -> Response:
     repo, setting = _space(call, "write"), _setting(call)
     with call.database.write():
         store(call, repo, setting, call.json())
-    return answer_json(_shown(call.database, repo, setting))
+    return JSONResponse(_shown(call.database, repo, setting))
 
 
 def delete_setting(call: Call) -> Response:
@@ -50,7 +50,7 @@ def delete_setting(call: Call) -> Response:
         query = "DELETE FROM settings WHERE repo = ? AND kind = ? AND key = ?"
         if writing.execute(query, (repo.key, setting, key)).rowcount == 0:
             raise HubError(404, f"there is no {setting[:-1]} {key[:100]!r} here; list them.")
-    return answer_json(_shown(call.database, repo, setting))
+    return JSONResponse(_shown(call.database, repo, setting))
 
 
 def store(call: Call, repo: Repo, setting: str, one: Any) -> None:
@@ -77,4 +77,4 @@ def _shown(database: Database, repo: Repo, setting: str) -> dict[str, dict[str, 
 def runtime(call: Call) -> Response:
     """`GET …/runtime`."""
     _space(call, "read")
-    return answer_json(RUNTIME)
+    return JSONResponse(RUNTIME)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from local_hub.calls import Hub
-from local_hub.objects import git_id, git_id_of_file, lfs_pointer, sha256_of, tree_entries
+from local_hub.objects import git_id, lfs_pointer, sha256_of, tree_entries
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def check(hub: Hub) -> Iterator[str]:
             yield f"object {sha256} is missing."
         elif path.stat().st_size != size:
             yield f"object {sha256} has {path.stat().st_size} bytes, not {size}."
-        elif blob["pointer_size"] is None and git_id_of_file(path) != oid:
+        elif blob["pointer_size"] is None and git_id("blob", path.read_bytes()) != oid:
             yield f"the content of file {oid} does not match its id."
         elif blob["pointer_size"] is not None and git_id("blob", lfs_pointer(sha256, size)) != oid:
             yield f"the pointer {oid} does not match object {sha256}."

@@ -21,7 +21,6 @@ from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext, Policy
 
-COUNTERFACTUAL = "counterfactual"
 REPLACEMENT = "cvt.replacement"
 """The key in `Rollout.extras` of the `Replacement` of a drawn step."""
 
@@ -31,7 +30,7 @@ Features = tuple[float, ...]
 
 def counterfactual(family: str) -> str:
     """Returns the kind of a rollout from a replacement of this family."""
-    return f"{COUNTERFACTUAL} {family}"
+    return f"counterfactual {family}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class StepContributions:
             model = OutcomePredictions(steps, episodes, tuple(self.families), context, along)
         critic_targets = [] if model is None else [model.critic_targets(self._outcome, by_decision)]
         if not any(step.drawn for step in steps):
-            if model is not None and self.estimator == "process":
+            if self.estimator == "process":
                 context.gather([(0.0, 0)])
             return {}, critic_targets
         outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])

@@ -50,7 +50,6 @@ FAMILIES: Mapping[str, float] = {"deletion": 0.25, "paraphrase": 0.20, "substitu
 LIMITS: Mapping[str, float] = {"tampering": 0.02, "unsupported": 0.04, "skipped": 0.03, "unsafe": 0.06, "budget": 0.15}
 """The limits of the mean costs (section 3.3, in another order than section 3.1)."""
 
-Contrast = Literal["dr", "ips", "model", "sequential", "process"]
 Outcome = Literal["check", "verified"]
 Baseline = Literal["ppo_rlvr", "long_rlvr", "rlvmr", "constrained_process", "compute_matched", "information_matched"]
 _META = ("think", "search", "read", "verify")
@@ -124,7 +123,7 @@ class ConstrainedCounterfactual(Options):
     rewards: RewardWeights = filled_by_factory(RewardWeights())
     answer_by: Outcome = "check"
     contribution_to: Outcome = "verified"
-    estimator: Contrast = "dr"
+    estimator: Literal["dr", "ips", "model", "sequential", "process"] = "dr"
     selection: Literal["inverse", "augmented", "none"] = "inverse"
     families: Mapping[str, NotNegative] = filled_by_factory(make=lambda: dict(FAMILIES))
     ratio_low: Share = 0.2
@@ -185,7 +184,7 @@ class ConstrainedCounterfactual(Options):
 
     def multipliers(self, remembered: Sequence[tuple[str, float]]) -> Multipliers:
         """Returns the multipliers of `limits`, with values from memory; 0 if missing there."""
-        values = {**dict.fromkeys(self.limits, 0.0), **{name: one for name, one in remembered if name in self.limits}}
+        values = {name: one for name, one in remembered if name in self.limits}
         return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=values)
 
     @property
@@ -240,7 +239,6 @@ class ConstrainedCounterfactual(Options):
             critic_targets.append(self._belief_targets(episodes, beliefs))
         whole = [index for index, one in enumerate(counted) if one]
         self._log([(episodes[index], rewards[index]) for index in whole], contributions, context)
-        assert multipliers.values is not None
         selector = self._updated_selector(memory.selector, steps, episodes, context)
         lambdas = tuple(multipliers.values.items())
         memory = Constraints(multipliers=lambdas, selector=selector, updates=memory.updates + 1)
@@ -306,18 +304,17 @@ class ConstrainedCounterfactual(Options):
         costs = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
         gathered, local = all_gather_with_slice(costs, context)
         whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
+        width = max([len(one) for one in gathered] + [1])
+        penalties = torch.zeros(len(gathered), width, dtype=torch.float64)
         if not whole.any():
-            return torch.zeros(len(costs), max(map(len, gathered), default=1), dtype=torch.float64), multipliers
-        width = max(map(len, gathered))
-        penalties = torch.zeros(len(gathered), max(width, 1), dtype=torch.float64)
+            return penalties[local], multipliers
         tables = {
             name: pad_to_matrix([[turn[at] for turn in rows] for rows in gathered]) for at, name in enumerate(names)
         }
-        discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
+        discount = self.gamma ** torch.arange(width, dtype=torch.float64)
         means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
         for name, weight in multipliers.weights(means).items():
             penalties += weight * credit.cost_advantages(*tables[name], gamma=self.gamma)
-        assert multipliers.values is not None
         for name in names:
             context.log(f"costs/{name}", means[name])
             context.log(f"multipliers/{name}", multipliers.values[name])

@@ -86,7 +86,7 @@ class CollectionContext(KeepingContext):
     sampler: Any
 
     def __init__(self, worker: Any, engine: Engine[Any], number: int) -> None:
-        super().__init__(engine, seed=worker.seed, end_tokens=worker.end_tokens)
+        super().__init__(engine, seed=worker.seed)
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
         self.news: Any = None  # of `Starts`
 
@@ -114,18 +114,12 @@ class CollectionContext(KeepingContext):
         """The log-probabilities that the sampler reported; for replies that were not sampled, those of the server.
 
         Raises:
-            ValueError: another policy is requested, or the server at a temperature other than 1.
+            ValueError: another policy is requested.
         """
         missing = [one for one in decisions if one.logprobs is None]
         ask = getattr(self.worker.sampler, "logprobs", None)
         if policy != "current" or not missing or ask is None:
             return super().logprobs(decisions, policy)
-        temperature = getattr(self.worker.sampler, "temperature", 1.0)
-        if temperature != 1.0:
-            raise ValueError(
-                "log-probabilities of replies that were not sampled must be those of the policy, and a server gives "
-                f"them at temperature 1 alone, got a temperature of {temperature}; set it to 1."
-            )
         futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
         with self.waiting():
             found = iter([future.result() for future in futures])

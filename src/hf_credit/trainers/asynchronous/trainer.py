@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredits, Method
-from hf_credit.policies.generation import context_positions
-from hf_credit.rollouts import Engine, Interaction, Ledger, refuse_total_failure
+from hf_credit.policies.generation import context_positions, evaluating
+from hf_credit.rollouts import Engine, Interaction, Ledger, by_episode, refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers import arguments
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
@@ -25,14 +25,14 @@ from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
 from hf_credit.trainers.asynchronous.server import Server
 from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
 from hf_credit.trainers.asynchronous.weights import FolderTransfer, refuse_other_weights
-from hf_credit.trainers.asynchronous.worker import Worker, refuse_other_models
+from hf_credit.trainers.asynchronous.worker import Worker
 from hf_credit.trainers.callbacks import (
     CreditCallback,
     EpisodeCallback,
     WarnWithoutSignal,
     show_headlines,
 )
-from hf_credit.trainers.metrics import summarise, update_metrics
+from hf_credit.trainers.metrics import summaries_of, update_metrics
 from hf_credit.trainers.ranks import Ranks, from_main
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.saving import name_base
@@ -125,7 +125,7 @@ class AsyncCreditTrainer(UpdateTrainer):
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
         method = args.composed(methods.make(method) if isinstance(method, str) else method)
-        refuse_other_models(method)
+        _refuse_other_models(method)
         bare, interaction = interaction, method.wrapped(interaction)
         self.method = method.bind(interaction)
         eval_dataset, config = arguments.prepare(
@@ -197,7 +197,6 @@ class AsyncCreditTrainer(UpdateTrainer):
         self.chat.also_end(self.eos_token_ids)
         if self.server is not None:
             self.server.sampling["stop_token_ids"] = list(self.chat.end_tokens)
-            self.rollout_worker.end_tokens = self.chat.end_tokens
             if self.serves_adapter:
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
@@ -298,9 +297,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             for number, (name, one) in enumerate(sets.items()):
                 batches[number] = played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
                 refuse_total_failure(played.episodes, what="of an evaluation")
-                summaries = [
-                    summarise(one, [None] * len(one.decisions), self.chat.end_tokens) for one in played.episodes
-                ]
+                summaries = summaries_of(played, by_episode(played.episodes, {}), self.chat.end_tokens)
                 found |= {
                     f"{metric_key_prefix}{name}_{metric}": value
                     for metric, value in update_metrics(summaries).items()
@@ -309,13 +306,11 @@ class AsyncCreditTrainer(UpdateTrainer):
             return found
 
         metrics = from_main(self.accelerator, measured)
-        training = self.model.training
-        self.model.eval()
-        with self.alone():
-            for played in batches:
-                self._pass_on(played, [[None] * len(one.decisions) for one in played.episodes])
-        self.log(dict(metrics))
-        self.model.train(training)
+        with evaluating(self.model):
+            with self.alone():
+                for played in batches:
+                    self._pass_on(played, by_episode(played.episodes, {}))
+            self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return dict(metrics)
 
@@ -337,3 +332,17 @@ class AsyncCreditTrainer(UpdateTrainer):
         self.model_version = state["version"] - 1  # which the first transfer counts up
         self.updates.ledger = Ledger(**state["ledger"])
         self.updates.supply.load_state(state["worker"])
+
+
+def _refuse_other_models(method: Method) -> None:
+    """Refuses a method that needs a policy besides the one that is served."""
+    asked = {
+        "a frozen copy of the policy": method.refresh_frozen_every is not None,
+        "the ratio of whole episodes": method.sequence_ratio,
+    }
+    for what, wanted in asked.items():
+        if wanted:
+            raise ValueError(
+                f"asynchronous training trains one policy, got the method {method.name!r}, which asks for {what}; "
+                "train it with CreditTrainer."
+            )

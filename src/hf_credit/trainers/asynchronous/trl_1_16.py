@@ -18,6 +18,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async
 
 from hf_credit.credit import clipped_surrogate
 from hf_credit.files import replaced
+from hf_credit.policies.generation import evaluating
 from hf_credit.policies.role_policies import use_adapter
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
@@ -137,9 +138,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         places, tokens = torch.arange(len(ids) - 1, device=self.accelerator.device), len(ids) - 1
         whole = torch.tensor(ids, device=self.accelerator.device)
         ends = torch.tensor([0, tokens], dtype=torch.int32, device=self.accelerator.device)
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad(), self.accelerator.autocast():
+        with torch.no_grad(), evaluating(self.model), self.accelerator.autocast():
             outputs = (self.model_wrapped if self.model_wrapped is not None else self.model)(
                 input_ids=whole[None, :-1],
                 position_ids=places[None],
@@ -151,7 +150,6 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
                 tree_max_seqlen_q=tokens,
                 tree_max_seqlen_k=tokens,
             )
-        self.model.train(training)
         return outputs.log_probs.flatten().float().cpu()
 
     def compute_loss(

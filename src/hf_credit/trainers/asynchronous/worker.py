@@ -23,7 +23,6 @@ from hf_credit.rollouts import (
     Chat,
     Engine,
     Interaction,
-    Ledger,
     LocalContext,
     by_episode,
     decision_rows,
@@ -41,9 +40,8 @@ from hf_credit.trainers.asynchronous.collection import (
     UnderWay,
 )
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
-from hf_credit.trainers.metrics import summarise, update_metrics, without_cut_replies
+from hf_credit.trainers.metrics import summaries_of, update_metrics, without_cut_replies
 from hf_credit.trainers.starts import Start, Starts
-from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +87,6 @@ class Worker:
         max_concurrent: maximum number of parallel requests to the sampler.
         max_finished: number of finished collections at which no further one starts.
         max_context_tokens: as in `Engine`.
-        end_tokens: tokens that end a reply; the chat's if `None`.
         mask_truncated_completions: whether replies without an end token are left out of the loss.
         shuffle: whether each pass over the tasks has a new order.
         seed: of the order of tasks and of all random draws.
@@ -98,10 +95,9 @@ class Worker:
     Attributes:
         engine: plays, with the sampler of each collection in turn.
         collections: finished collections, or an exception to raise.
-        ledger: the cost of all credited collections.
 
     Raises:
-        ValueError: a number is too low, there are too few tasks, or the method needs a second policy.
+        ValueError: the method does not fit the Interaction.
     """
 
     interaction: Interaction[Any]
@@ -115,21 +111,12 @@ class Worker:
     max_concurrent: int = 256
     max_finished: int = 1
     max_context_tokens: int | None = None
-    end_tokens: Any = None  # a `Collection` of tokens, once it is made
     mask_truncated_completions: bool = False
     shuffle: bool = True
     seed: int = 0
     starts: Callable[[Interaction[Any], Chat], Starts] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
-            whole_number(name, getattr(self, name), 1)
-        refuse_other_models(self.method)
-        if len(self.tasks) < self.tasks_per_collection:
-            raise ValueError(
-                f"there must be tasks for a collection of {self.tasks_per_collection}, got {len(self.tasks)}; add "
-                "some, or lower tasks_per_collection."
-            )
         self.interaction = self.method.wrapped(self.interaction)
         self.method = self.method.bind(self.interaction)
         self.version = 0
@@ -146,12 +133,10 @@ class Worker:
             lock=self._running,
         )
         self.curriculum = None if self.starts is None else self.starts(self.interaction, self.chat)
-        self.end_tokens = self.chat.end_tokens if self.end_tokens is None else self.end_tokens
         self.collections: queue.Queue[Collection | Question | Exception] = queue.Queue()
         self.rollout_buffer: queue.Queue[Any] = self.collections
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self.memory = self.method.memory
-        self.ledger = Ledger()
         self.waiting: set[int] = set()  # collections that wait for others than the sampler
         self._changing = threading.Lock()  # held while what `state` holds changes
         self._next_task = 0
@@ -257,7 +242,6 @@ class Worker:
                     for _, (one, tasks) in sorted(self._finished.items())
                 ],
                 "memory": to_plain(self.memory),
-                "ledger": self.ledger.to_dict(),
                 "version": self.version,
                 **({} if self.curriculum is None else {"starts": self.curriculum.state()}),
             }
@@ -280,7 +264,6 @@ class Worker:
         self.memory = from_plain(state["memory"], like)
         if self.curriculum is not None and "starts" in state:
             self.curriculum.load_state(state["starts"])
-        self.ledger = Ledger(**state["ledger"])
         self.version = state["version"]
         for one in state["finished"]:
             collection = Collection.of(one["collection"])
@@ -293,7 +276,7 @@ class Worker:
         Args:
             rows: task rows.
         """
-        context = LocalContext(self.engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
+        context = LocalContext(self.engine.of(interaction), seed=self.seed)
         with self._running:
             return self.method.evaluation(rows, context, self.memory)
 
@@ -409,17 +392,13 @@ class Worker:
         episodes = collected.episodes
         advantages = by_episode(episodes, found)
         if self.mask_truncated_completions:
-            advantages = without_cut_replies(episodes, advantages, self.end_tokens)
+            advantages = without_cut_replies(episodes, advantages, self.chat.end_tokens)
         rows = [
             row
             for episode, own in zip(episodes, advantages, strict=True)
             for row in decision_rows(episode.decisions, own)
         ]
-        summaries = [
-            summarise(rollout.episode, own, self.end_tokens, rollout.later)
-            for rollout, own in zip(collected.trained, advantages, strict=True)
-            if rollout.counted
-        ]
+        summaries = summaries_of(collected, advantages, self.chat.end_tokens)
         context.metrics.setdefault("time/credit", []).append(time.monotonic() - begun)
         metrics = {
             **update_metrics(summaries),
@@ -438,7 +417,6 @@ class Worker:
             self.memory = credit.memory
             if self.curriculum is not None:
                 self.curriculum.learn([context.news])
-            self.ledger += context.ledger
             self._under_way.pop(one.number, None)
             self._finished[one.number] = collection, one.tasks
         return collection
@@ -451,17 +429,3 @@ class Worker:
             for thread in self._threads
             if thread.ident in frames
         )
-
-
-def refuse_other_models(method: Method) -> None:
-    """Refuses a method that needs a policy besides the one that is served."""
-    asked = {
-        "a frozen copy of the policy": method.refresh_frozen_every is not None,
-        "the ratio of whole episodes": method.sequence_ratio,
-    }
-    for what, wanted in asked.items():
-        if wanted:
-            raise ValueError(
-                f"asynchronous training trains one policy, got the method {method.name!r}, which asks for {what}; "
-                "train it with CreditTrainer."
-            )

@@ -29,7 +29,7 @@ SCRATCH = "/scratch/own"
 _BASE = "/proc"  # every Linux has this folder, and the sandbox needs nothing below it
 
 _NEWNS, _NEWUSER, _NEWPID = 0x00020000, 0x10000000, 0x20000000
-_NEWUTS, _NEWIPC, _NEWNET, _NEWCGROUP = 0x04000000, 0x08000000, 0x40000000, 0x02000000
+_NEWUTS, _NEWIPC, _NEWNET = 0x04000000, 0x08000000, 0x40000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
 _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _CAPBSET_DROP, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 4, 8, 24, 38, 47
@@ -265,9 +265,7 @@ class Confinement:
             "RLIMIT_MSGQUEUE": 0,
         }
         if self.level == NAMESPACES:
-            limits["RLIMIT_NPROC"] = (
-                2  # counts in this user namespace; elsewhere it counts all of the user's processes
-            )
+            limits["RLIMIT_NPROC"] = 2  # counted in this namespace; elsewhere it counts all of the user's processes
         for name, value in limits.items():
             number = getattr(resource, name, None)
             if number is None:

@@ -181,7 +181,6 @@ def run(confinement: Confinement, channel: Channel, request: dict[str, Any], fil
         if time.monotonic() >= wall:
             return letters.ljust(count, TIMEOUT)
         attempt = Attempt(confinement, request, files, len(letters))
-        spent = False
         try:
             more, loaded, late = attempt.watch(channel, wall)
         finally:
