@@ -94,7 +94,7 @@ class GymnasiumEnvironment(ReplayedEnvironment):
             raise ValueError(f"an episode of {id!r} must have an end, got no max_episode_steps; pass turns.")
         self.max_turns = int(limit)
         named = f"{', such as' if self.open_actions else ':'} {', '.join(map(tag, self.actions))}"
-        self.instructions = instructions or f"End your reply with an action{named}"
+        self.instructions = f"End your reply with an action{named}" if instructions is None else instructions
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         return {}
