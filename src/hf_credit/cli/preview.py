@@ -19,7 +19,7 @@ def preview(
     tasks: Annotated[int, typer.Option(min=1, help="Task rows to play.")] = 8,
     shown: Annotated[int, typer.Option(min=0, help="Episodes to show whole.")] = 2,
     collections: Annotated[
-        int, typer.Option(min=1, help="The most updates that measure the signal; 1 for none.")
+        int, typer.Option(min=1, help="The most updates that measure the signal; with 1 or 2, none is.")
     ] = 16,
 ) -> None:
     """Shows a few episodes of a recipe as the policy reads and writes them, and whether it can begin to learn.

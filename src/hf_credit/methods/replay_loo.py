@@ -130,7 +130,8 @@ def replay_loo(
     Args:
         budget: number of terminal scores per instance and update (eq. 24). The options below must use all of it.
         alternatives: number of messages sampled at the context of the first step, of the second, and so on; their
-            product is the budget. With `reference_rollouts`, one number: the messages at each drawn context.
+            product is the budget. With `reference_rollouts`, one number: the messages at each drawn context. Later
+            steps have one message each, without credit: in long episodes, draw contexts.
         reference_rollouts: with 0, each message of a step leads to a context of the next, as in the paper's
             experiments (section 5.1). A positive number is Algorithm 1: this many unscored episodes are played, and
             `contexts` of the contexts they visit are drawn.
