@@ -655,6 +655,6 @@ def test_a_reward_that_arrives_while_calls_wait_is_told_by_the_next_step_and_end
     live = LiveRun(cast(Any, None))
     live._events.put(("reward", 0.5))
     assert live.stands([])
-    assert live._next(0.0) == ("reward", 0.5)
     live._events.put(("ended", {"outcome": 1.0}))
+    assert live._next(0.0) == ("reward", 0.5)
     assert not live.stands([])

@@ -251,7 +251,53 @@ def test_a_task_that_returns_has_a_horizon_of_its_own(chat: Any) -> None:
     assert (of_easy, of_hard) == (math.inf, 1.0)
 
 
+def test_a_horizon_that_has_reached_the_first_state_stays_there_whatever_comes_from_collections_under_way(
+    chat: Any,
+) -> None:
+    starts = Starts("oracle", 0.35, Chain(), chat)
+    under_way = [Start(task=json.dumps(row), horizon=7.0, left=7, length=8) for row in rows(2)]
+    starts.horizon = 7.0
+    starts.learn([([(under_way[0], 1.0)], [])])
+    assert starts.horizon == math.inf
+    starts.learn([([(one, 0.0) for one in under_way], [])])
+    assert (starts.horizon, {*starts.horizons.values()}) == (math.inf, {math.inf})
+
+
+def test_a_walk_that_does_not_fit_the_context_is_not_begun_in_and_counted(chat: Any) -> None:
+    starts, context = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat)
+    starts.horizon = 5.0
+    context.engine.max_context_tokens = 3  # type: ignore[union-attr]
+    assert not any(one.left for one in begun(starts, rows(16), context))
+    assert not context.starts
+    assert "must fit the context of 3 tokens" in str(context.failures.latest)
+
+
 # Sources
+
+
+def test_own_walks_whose_curriculum_is_over_leave_their_places_to_others(chat: Any) -> None:
+    starts, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
+    over, left = (Start(task=json.dumps(row, sort_keys=True), replies=("1",) * 8) for row in rows(2))
+    starts.walks = {one.key: one for one in (over, left)}
+    starts.horizons[over.key] = math.inf
+    for update in range(1, 9):
+        context.update = update
+        assert {one.key for one in starts.drawn(rows(8), context).values()} == {left.key}
+    starts.learn([([], [over])])
+    assert [*starts.walks] == [over.key, left.key]
+    del starts.walks[over.key]
+    starts.learn([([], [over])])
+    assert [*starts.walks] == [left.key]
+
+
+def test_replays_from_visited_states_are_no_walks_and_move_no_horizon(chat: Any) -> None:
+    starts, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
+    method = methods.make("replay_loo", reference_rollouts=1, contexts=4, alternatives=[2], budget=8)
+    for _ in range(4):
+        _, collected = updated(starts, context, rows(4), method)
+    assert any(one.trained and one.episode.steps_before for one in collected.rollouts)
+    for known in starts.walks.values():
+        assert success_of(recorded(Chain(), chat, walk_again(Chain(), known.replies, request_of(known)))) == 1.0
 
 
 def test_own_successes_are_begun_in_and_few_do_not_come_again_and_again(chat: Any) -> None:

@@ -275,6 +275,8 @@ def test_more_paths_than_are_described_at_once_are_refused(client: httpx.Client)
     answer = client.post(f"/api/models/{REPO}/paths-info/main", data={"paths": ["a"] * 10_001})
     assert answer.status_code == 400
     assert "at most 10000" in answer.json()["error"]
+    answer = client.post(f"/api/models/{REPO}/paths-info/main", json={"paths": ["a"]})
+    assert (answer.status_code, "must be sent as a form" in answer.json()["error"]) == (400, True)
 
 
 def test_patterns_that_backtrack_do_not_hold_up_a_request(client: httpx.Client, api: HfApi) -> None:

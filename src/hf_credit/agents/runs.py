@@ -194,6 +194,7 @@ class LiveRun:
     _silent: int = 0
     _folders: tuple[str, str] = _SHOWN_FOLDERS
     _refusals: tuple[int, str] = (0, "")  # since the last step, and the last one
+    _early: deque[tuple[str, Any]] = field(default_factory=deque)  # events that `stands` took, for the next step
 
     def begin(self, task: str, seed: int, without: Collection[str]) -> None:
         """Starts a run, and ends the one before.
@@ -206,6 +207,7 @@ class LiveRun:
         self.close()
         self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
         self._refusals = 0, ""
+        self._early.clear()
         events = self._events = queue.SimpleQueue()
         self._host, run_folder = self.runs.alive(), secrets.token_hex(8)
         self._folders = self._host.folder.path.name[-len(run_folder) :], run_folder
@@ -249,7 +251,6 @@ class LiveRun:
 
     def stands(self, calls: Collection[str]) -> bool:
         """Returns whether it still waits for replies to these calls, and no time-out of its own has ended it."""
-        told: list[tuple[str, Any]] = []  # by the next step
         while not self._events.empty():
             kind, value = self._events.get()
             if kind == "refused":
@@ -257,11 +258,9 @@ class LiveRun:
             elif kind == "call":
                 self._take(value)
             elif kind == "reward" or (kind == "ended" and value.get("large")):
-                told.append((kind, value))
+                self._early.append((kind, value))
             else:
                 return False
-        for event in told:
-            self._events.put(event)
         return not Counter(calls) - Counter(call for call, _ in self._waiting)
 
     def step(self) -> Step:
@@ -358,7 +357,8 @@ class LiveRun:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                kind, value = self._events.get(timeout=max(deadline - time.monotonic(), 0.0))
+                left = max(deadline - time.monotonic(), 0.0)
+                kind, value = self._early.popleft() if self._early else self._events.get(timeout=left)
             except queue.Empty:
                 return "nothing", None
             if kind == "failed":

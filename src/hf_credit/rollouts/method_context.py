@@ -262,6 +262,9 @@ class LocalContext:
     def waiting(self) -> AbstractContextManager[None]:
         return released(None if self.engine is None else self.engine.lock)
 
+    def progressed(self) -> None:
+        """Says that what takes long without replies goes on."""
+
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return list(items)
 

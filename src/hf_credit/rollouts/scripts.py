@@ -14,7 +14,8 @@ from hf_credit.oracles import Oracle
 from hf_credit.rollouts.interaction import Request
 
 Script = Callable[[Any, Request, random.Random], str]
-"""Returns the reply to a request in a state; its only randomness is that of the last argument."""
+"""Returns the reply to a request in a state; its only randomness is that of the last argument. Several
+threads may call it at once."""
 
 
 @runtime_checkable

@@ -64,6 +64,11 @@ class Start:
         """Identifies the task."""
         return hashlib.blake2b(self.task.encode(errors="replace"), digest_size=16).hexdigest()
 
+    @property
+    def characters(self) -> int:
+        """The number of characters of its replies."""
+        return sum(map(len, self.replies))
+
 
 Rows = Sequence[Mapping[str, Any]]
 News = tuple[list[tuple[Start, float | None]], list[Start]]  # starts, with the success at the horizon; own successes
@@ -111,13 +116,14 @@ class Starts:
     def drawn(self, rows: Rows, context: LocalContext) -> dict[int, Start]:
         """Draws a walk to begin in for the task rows of this process, by their places; none for first states."""
         draws = context.draws("starts")
-        archived = draws.sample([*self.walks.values()], min(len(self.walks), len(rows)))
+        known = [one for key, one in self.walks.items() if self._horizon_of(key) < math.inf]
+        archived = draws.sample(known, min(len(known), len(rows)))
         offset = draws.random()  # shares are uniform, but spread evenly: of four rows one begins at its first state
         starts: dict[int, Start] = {}
         for place, number in enumerate(draws.sample(range(len(rows)), len(rows))):
             if (share := (number + offset) / len(rows)) >= _FIRST and (self.player is not None or archived):
                 start = archived.pop() if self.player is None else Start(task=_as_json(rows[place]))
-                horizon = self.horizons.get(start.key, self.horizon)
+                horizon = self._horizon_of(start.key)
                 starts |= {place: replace(start, share=share, horizon=horizon)} if horizon < math.inf else {}
         return starts
 
@@ -132,10 +138,15 @@ class Starts:
         new_walks: dict[int, Start] = {}
         for one in marked:
             success = success_of(one.episode)
-            if one.trained and one.counted and not math.isnan(success):
-                successes.setdefault(one.instance, []).append(success)
-                if self.own and success >= _SUCCEEDED and not one.later:
-                    new_walks[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
+            begun_at = context.starts[one.instance].step if one.instance in context.starts else 0
+            # Replays from states that others visited begin after the start of their task.
+            if not (one.trained and one.counted and one.episode.steps_before <= begun_at) or math.isnan(success):
+                continue
+            successes.setdefault(one.instance, []).append(float(success >= _SUCCEEDED))
+            # In a random world only the first branch draws what the walk will draw when it is played again.
+            is_first = one.instance not in new_walks or not any(one.episode.branch)
+            if self.own and success >= _SUCCEEDED and not one.later and is_first:
+                new_walks[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
         begun = [
             (one, fmean(successes[place]) if one.left and one.share < _LATER and place in successes else None)
             for place, one in starts.items()
@@ -152,19 +163,22 @@ class Starts:
         for one, success in (pair for begun, _ in news for pair in begun):
             self.longest = max(self.longest, one.length)
             known = self.walks.pop(one.key, None)
-            if known is not None and one.left and not (self.own and known.uses + 1 == _MOST_USES):
+            if known is not None and not (self.own and (not one.left or known.uses + 1 == _MOST_USES)):
                 self.walks[one.key] = replace(known, uses=known.uses + 1)
             if success is not None:
                 fresh += [] if one.key in self.horizons else [success]
                 self.horizons[one.key] = self._moved(self.horizons.pop(one.key, self.horizon), success, one.length)
         if fresh:
             self.horizon = self._moved(self.horizon, fmean(fresh), self.longest)
-        for _, own in news:
-            self.walks |= {one.key: one for one in own if len(one.replies) > 1}
+        for one in (one for _, own in news for one in own):
+            if len(one.replies) > 1 and self._horizon_of(key := one.key) < math.inf:
+                self.walks.pop(key, None)  # the newest comes last
+                self.walks[key] = one
         while len(self.horizons) > _MOST_TASKS:
             del self.horizons[next(iter(self.horizons))]
-        while self.own and sum(len("".join(one.replies)) for one in self.walks.values()) > _MOST_CHARACTERS:
-            del self.walks[next(iter(self.walks))]
+        characters = sum(one.characters for one in self.walks.values()) if self.own else 0
+        while characters > _MOST_CHARACTERS:
+            characters -= self.walks.pop(next(iter(self.walks))).characters
 
     def state(self) -> dict[str, Any]:
         """What changes in a run, as plain values."""
@@ -180,19 +194,23 @@ class Starts:
         """Plays the walks, and tells the context where task rows begin. Returns the starts with their places."""
 
         def play(place: int) -> Walk:
+            context.progressed()
             if self.player is not None:
                 return walk(self.interaction, self.player, RolloutRequest(task=rows[place]))
             task, state_of = starts[place].task, Replayable(self.interaction).state_from_json
             begun = RolloutRequest(task=json.loads(task)) if self.own else RolloutRequest(state=state_of(task))
             return walk_again(self.interaction, starts[place].replies, begun)
 
-        threads = Batched(self.interaction).side_by_side
-        with released(None if context.engine is None or threads == 1 else context.engine.lock):
+        engine, threads = context.engine, Batched(self.interaction).side_by_side
+        threads = threads if engine is None else min(threads, engine.max_concurrent)  # others have the rest
+        most = math.inf if engine is None or engine.max_context_tokens is None else engine.max_context_tokens
+        with released(None if engine is None or threads == 1 else engine.lock):
             found = in_threads(threads, play, [*starts])
         placed, context.starts = dict(starts), {}
         for place, walked in zip(starts, found, strict=True):
             episode = walked
             if not isinstance(walked, Exception):
+                context.progressed()
                 episode = or_error(recorded, self.interaction, self.chat, walked)
             if isinstance(episode, Exception):
                 context.failures.add(episode, "a walk to begin in")
@@ -202,13 +220,22 @@ class Starts:
                 left = min(int(start.horizon), length - (self.player is None))
                 if start.share >= _LATER:
                     left = min(left, 1 + int(left * (start.share - _LATER) / (1 - _LATER)))
+                if 0 < left < length and any(len(one.context_ids) > most for one in episode.steps[length - left]):
+                    what = f"a walk must fit the context of {most} tokens where episodes begin, got a longer one"
+                    context.failures.add(ValueError(f"{what}; raise max_context_tokens."), "a walk to begin in")
+                    continue
                 placed[place] = replace(start, left=left, length=length)
                 if 0 < left < length:
                     request = begun_later(self.interaction, episode, length - left)
                     context.starts = {**context.starts, place: replace(request, task=rows[place])}
         return placed
 
+    def _horizon_of(self, task: str) -> float:
+        return self.horizons.get(task, self.horizon)
+
     def _moved(self, horizon: float, success: float, length: int) -> float:
+        if horizon == math.inf:  # for good, as collections that were under way may come later
+            return horizon
         moved = max(1.0, horizon + max(2.0, horizon / 4) * (success - self.success))
         return math.inf if moved >= length else moved
 

@@ -28,7 +28,7 @@ from hf_credit.methods import Credit, Method
 from hf_credit.oracles import Judge
 from hf_credit.rollouts import EveryEpisodeFailedError, Generation
 from hf_credit.rollouts.method_context import CriticInput
-from hf_credit.trainers.asynchronous.collection import Collection, Question
+from hf_credit.trainers.asynchronous.collection import Collection, CollectionContext, Question
 from hf_credit.trainers.asynchronous.worker import Worker
 from hf_credit.trainers.starts import Starts
 
@@ -376,6 +376,32 @@ def test_methods_with_memory_credit_in_the_order_of_the_tasks(chat: Any, running
         map(float, range(8))
     )
     assert one.state()["memory"]["before"][:8] == tuple(range(1, 9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsLater(Counts):
+    """The same, after others have played on."""
+
+    def __call__(self, collected: Any, context: Any, memory: Seen) -> Credit:
+        with context.waiting():
+            time.sleep(0.05)
+        return super().__call__(collected, context, memory)
+
+
+def test_a_collection_is_credited_once_while_its_estimator_waits(chat: Any, running: Any) -> None:
+    one = running(worker(chat, method=replace(counting, estimator=CountsLater()), max_finished=8))
+    found = [one.collections.get(timeout=PATIENCE) for _ in range(8)]
+    assert [each.number for each in found] == list(range(8))
+    assert one.state()["memory"]["before"][:8] == tuple(range(1, 9))
+
+
+def test_collections_that_wait_while_one_plays_walks_are_not_taken_for_hanging(chat: Any) -> None:
+    one = worker(chat)
+    for under_way in (one._next(), one._next()):
+        assert under_way is not None
+        under_way.seen = time.monotonic() - 100
+    CollectionContext(one, one.engine, 0).progressed()
+    one.check_health(50)
 
 
 # Restarts

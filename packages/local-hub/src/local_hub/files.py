@@ -70,6 +70,8 @@ def paths_info(call: Call) -> Response:
     repo = call.repo()
     commit = history.find_commit(call.database, repo, call.param("revision"))
     files = history.snapshot(call.database, commit.tree)
+    if call.request.headers.get("content-type", "").startswith("application/json"):
+        raise bad_request("paths must be sent as a form, got JSON; send one.")
     text = call.body.decode()
     try:
         paths = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS).get("paths", [])

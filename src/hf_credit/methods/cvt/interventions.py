@@ -23,9 +23,9 @@ from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.validators import one_of, whole_number
 
 # Words without content, which any paraphrase may add.
-_STOP_WORDS = frozenset(
+_STOP_WORDS = (
     "a an and as at be by do for from i in is it let me my next now of or please so than that the then this to we "
-    "will with you".split()
+    "will with you"
 )
 
 
@@ -209,4 +209,5 @@ def word_overlap(history: str, proposal: str) -> float:
 
 def _words(text: str) -> list[str]:
     plain = re.sub(r"</?[A-Za-z_]+>", " ", text).lower()
-    return [word for word in re.findall(r"[^\W_]+", plain) if word not in _STOP_WORDS]
+    without = _STOP_WORDS.split()
+    return [word for word in re.findall(r"[^\W_]+", plain) if word not in without]

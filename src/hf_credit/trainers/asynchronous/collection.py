@@ -102,6 +102,9 @@ class CollectionContext(KeepingContext):
             self.sampler.seen()
             self.worker.waiting.discard(number)
 
+    def progressed(self) -> None:
+        self.worker.progressed()
+
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """The present predictions of a critic. While the collection is played, the trainer gives them when it draws
         the next collection."""
@@ -136,6 +139,7 @@ class UnderWay:
         known: the replies so far.
         starts: drawn for its tasks, by their places; `None` before.
         collected: its rollouts and context, once all are played.
+        claimed: whether a thread credits it.
         seen: time of the last progress, in seconds of the monotonic clock.
     """
 
@@ -145,6 +149,7 @@ class UnderWay:
     known: dict[Place, Known] = field(default_factory=dict)
     starts: Mapping[int, Start] | None = None
     collected: tuple[RolloutBatch, CollectionContext] | None = None
+    claimed: bool = False
     begun: float = 0.0
     seen: float = 0.0
 

@@ -42,6 +42,7 @@ from hf_credit.trainers.asynchronous.collection import (
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
 from hf_credit.trainers.metrics import summaries_of, update_metrics, without_cut_replies
 from hf_credit.trainers.starts import Start, Starts
+from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class Worker:
         collections: finished collections, or an exception to raise.
 
     Raises:
-        ValueError: the method does not fit the Interaction.
+        ValueError: a number is too low, or the method does not fit the Interaction.
     """
 
     interaction: Interaction[Any]
@@ -117,6 +118,8 @@ class Worker:
     starts: Callable[[Interaction[Any], Chat], Starts] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
+            whole_number(name, getattr(self, name), 1)
         self.interaction = self.method.wrapped(self.interaction)
         self.method = self.method.bind(self.interaction)
         self.version = 0
@@ -223,7 +226,10 @@ class Worker:
         return self._credited(finished, learning)
 
     def dropped(self, number: int) -> None:
-        """Queues the tasks of a collection that was too old; they are played again under a new number."""
+        """Queues the tasks of a collection that was too old; they are played again under a new number.
+
+        Where it was credited before, the method's memory and the horizons of starts have learned from it.
+        """
         with self._changing:
             played = self._played.pop(number, None)
             self._again.append(self._finished.pop(number)[1] if played is None else played.tasks)
@@ -288,6 +294,12 @@ class Worker:
             if self._stopping.is_set():
                 raise Stopped
         return future.result()
+
+    def progressed(self) -> None:
+        """Says that a collection goes on without replies, and so will those that wait for its lock."""
+        with self._changing:
+            for one in self._under_way.values():
+                one.touch()
 
     # Collecting ---------------------------------------------------------------------------------------------------
 
@@ -364,7 +376,10 @@ class Worker:
                 return one if one.number in self._under_way else None
             left = [*self._under_way.values(), *self._restored]
             oldest = min(left, key=lambda other: other.number, default=None)
-            return oldest if oldest is not None and oldest.collected is not None else None
+            if oldest is None or oldest.collected is None or oldest.claimed:
+                return None
+            oldest.claimed = True  # others come here while its estimator waits
+            return oldest
 
     def _finish(self, one: UnderWay) -> None:
         """Credits a collection, or leaves it to the trainer where critics predict."""
