@@ -904,6 +904,45 @@ def test_only_the_entry_point_may_take_the_name_of_a_built_in_function() -> None
     assert run_tests(code, ["assert sum([1, 2]) == 3"]).score == 1
 
 
+def test_a_solution_does_not_choose_the_modules_that_judge_it() -> None:
+    swap = "import code_sandbox.inside.tester as t\nt.run_test = lambda *_: ('p', '')"
+    hostile = "import pickle as {0}\nclass Run:\n    def __reduce__(self):\n"
+    hostile += f"        return exec, ({swap!r},)\ndef f():\n    return {{0}}.dumps(Run())"
+    tests = [f"assert {loads}(f()) == [1]" for loads in ("json.loads", "getattr(json, 'loads')", "j.loads")]
+    assert kinds(run_tests("import json\ndef f():\n    return '[1]'", tests)) == ["passed", "passed", "error"]
+    assert kinds(run_tests(hostile.format("json"), tests)) == ["error"] * 3
+    assert kinds(run_tests(hostile.format("j"), tests)) == ["error"] * 3
+
+
+def test_the_name_of_a_standard_module_is_the_module_whatever_the_solution_binds_to_it() -> None:
+    right = "def f():\n    return 7.0"
+    hostile = f"class math:\n    isclose = lambda *_: True\nclass os:\n    path = math\n{right}"
+    tests = ["assert math.isclose(f(), 1)", "assert getattr(math, 'isclose')(f(), 1)", "assert math.isclose(f(), 7)"]
+    tests += ["assert os.path.basename('a/b') == 'b'"]
+    for code in (hostile, right, f"import math, os.path\n{right}"):
+        assert kinds(run_tests(code, tests)) == ["failed", "failed", "passed", "passed"]
+
+
+def test_a_function_may_have_the_name_of_a_standard_module_if_it_is_called_or_the_entry_point() -> None:
+    code = "def statistics(x):\n    return sum(x)"
+    assert run_tests(code, ["assert statistics([1, 2]) == 3"]).score == 1
+    passed_on = ["assert list(map(statistics, [[1], [2]])) == [1, 2]"]
+    assert run_tests(code, passed_on, entry_point="statistics").score == 1
+    assert kinds(run_tests(code, passed_on)) == ["error"]
+    setup = "def statistics(x):\n    return x"
+    assert kinds(run_tests(code, passed_on, setup=setup)) == ["failed"]
+
+
+def test_a_class_that_a_solution_imports_from_a_module_of_the_same_name_may_be_called() -> None:
+    code = "from datetime import datetime\ndef f():\n    return datetime(2020, 1, 1)"
+    tests = ["assert f() == datetime(2020, 1, 1)", "assert datetime.strptime('2020', '%Y') == f()"]
+    assert run_tests(code, tests).score == 1
+
+
+def test_a_variable_of_a_test_may_have_the_name_of_a_module_that_this_system_lacks() -> None:
+    assert kinds(run_tests(ADD, ["winreg = add(1, 1)\nassert winreg == 2", "assert winreg"])) == ["passed", "error"]
+
+
 def test_the_setups_helpers_are_not_the_solutions_to_redefine() -> None:
     setup = "import math\ndef near(a, b):\n    return math.fabs(a - b) < 1e-6"
     honest = "def half(x):\n    assert near(x, x)\n    return x / 2"

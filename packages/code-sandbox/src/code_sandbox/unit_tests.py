@@ -117,11 +117,15 @@ def run_tests(
 
     Args:
         code: the solution, as text or as the bytes of a source file.
-        tests: snippets of Python, each of which passes if it raises nothing. The tests do not share variables.
+        tests: snippets of Python, each of which passes if it raises nothing. The tests do not share variables. The
+            name of a module of the standard library is that module, imported or not, unless a test or the setup calls
+            it. Any other name that neither they nor the setup define is the solution's, if it is no module: a test
+            that calls `isclose` without importing it asks the code under test, and tells it what is expected.
         setup: Python that both sides run first: imports, helpers, fixtures. The solution can read it. Its definitions
             hold in the tests, even if the solution defines the same names; only the entry point, and a class that the
             solution redefines, are the solution's.
-        entry_point: the function under test. Only this may have the name of a built-in function.
+        entry_point: the function under test. Only this may have the name of a built-in function, and that of a module
+            of the standard library even if no test calls it.
         limits: of the run; `Limits()` by default.
         seed: of Python's `random` on both sides.
         level: the isolation level, `"namespaces"` or `"landlock"`; by default the best that this machine offers.

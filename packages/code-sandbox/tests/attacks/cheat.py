@@ -103,8 +103,8 @@ UNCONTROLLED = {
         "        except OSError:\n            pass\n    return 'wrong'"
     ),
     "answer before the question": (
-        "import os, json\nbody = json.dumps(['ready', [['add', None, None]]]).encode()\n"
-        "value = json.dumps(['value', True, None]).encode()\nfor number in range(3, 64):\n    try:\n"
+        "import os, json\nbody = json.dumps(['ready', [['add', None]], []]).encode()\n"
+        "value = json.dumps(['value', True, []]).encode()\nfor number in range(3, 64):\n    try:\n"
         "        for part in (body, *[value] * 50):\n            os.write(number, len(part).to_bytes(4, 'big') + part)\n"
         "    except OSError:\n        pass\n" + WRONG
     ),

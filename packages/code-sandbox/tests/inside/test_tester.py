@@ -195,27 +195,15 @@ def test_a_proxy_equals_itself_and_the_solver_compares_it_with_others() -> None:
 
 
 def test_names_of_python_and_the_setup_override_those_of_a_solution() -> None:
-    ready = [
-        "ready",
-        [
-            ["f", None, None],
-            ["all", None, None],
-            ["near", None, None],
-            ["math", "math", None],
-            ["np", "numpy", None],
-            ["unused", None, None],
-        ],
-        [],
-    ]
+    ready = ["ready", [[name, None] for name in ("f", "all", "near", "math", "unused")], []]
     answers = [ready, *[["value", ["object", 0, "function", None], []]] * 2]
-    tests = ["assert all([near(f(1), math.pi, np)])"]
+    tests = ["assert all([near(f(1), math.pi, os)])"]
     names, questions = asked(answers, lambda link: namespace(link, tests, "def near(*_):\n    pass", "f"))
     assert isinstance(names["f"], Remote)
     assert names["near"].__module__ == NAME
     assert "all" not in names
-    assert "np" not in names
     assert "unused" not in names
-    assert names["math"] is sys.modules["math"]
+    assert (names["math"], names["os"]) == (sys.modules["math"], os)
     assert [question[1] for question in questions] == [["f"], ["f"]]
 
 

@@ -119,12 +119,11 @@ class Solver:
                 self._operations[name] = getattr(operator, name, None) or getattr(operator, f"{name}_")
 
     def described(self) -> list[Any]:
-        """Returns each public name, with the name of a module that it holds, and the lineage of an exception."""
+        """Returns each public name that holds no module, with the lineage of an exception."""
         listed = []
         for name, value in list(self._names.items())[:_NAMES]:
-            if type(name) is str and not name.startswith("__"):
-                module = value.__name__ if isinstance(value, types.ModuleType) else None
-                listed.append([name, module, lineage(value) if is_exception(value) else None])
+            if type(name) is str and not name.startswith("__") and not isinstance(value, types.ModuleType):
+                listed.append([name, lineage(value) if is_exception(value) else None])
         return listed
 
     def answer(self, body: bytes) -> bytes:

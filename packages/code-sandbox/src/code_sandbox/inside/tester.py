@@ -55,18 +55,15 @@ class Link:
         self._dropped: list[int] = []
         self._stale = self._reading = False
 
-    def first(self) -> tuple[dict[str, tuple[str | None, type[Exception] | None]], list[str]]:
-        """Waits for the solution to load. Returns its names, with the name of a module and the tester's class of an
-        exception that they hold, and the classes of the setup that the solution has not redefined."""
+    def first(self) -> tuple[dict[str, type[Exception] | None], list[str]]:
+        """Waits for the solution to load. Returns its names, with the tester's class of an exception that they hold,
+        and the classes of the setup that the solution has not redefined."""
         kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest)
-        shape = [str, [[str, (str, type(None)), object], ...], [str, ...]]
+        shape = [str, [[str, object], ...], [str, ...]]
         _, names, classes = protocol.shaped([kind, *rest], shape, "list of names")
-        described = {
-            name: (module, None if lineage is None else self._exception(lineage)) for name, module, lineage in names
-        }
-        return described, classes
+        return {name: None if lineage is None else self._exception(lineage) for name, lineage in names}, classes
 
     def ask(self, operation: str, *operands: Any) -> Any:
         """Returns the value of an operation in the solver.
@@ -255,13 +252,14 @@ CURRENT = [0]
 """The index of the running test."""
 
 
-def mentioned(snippets: Sequence[str]) -> set[str]:
-    """Returns the names that occur in Python snippets."""
-    names = set()
+def mentioned(snippets: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Returns the names that occur in Python snippets, and those that are called."""
+    nodes: list[ast.AST] = []
     for snippet in snippets:
         with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-            names |= {node.id for node in ast.walk(ast.parse(snippet)) if isinstance(node, ast.Name)}
-    return names
+            nodes += ast.walk(ast.parse(snippet))
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return {node.id for node in nodes if isinstance(node, ast.Name)}, called
 
 
 def bound(snippet: str) -> set[str]:
@@ -279,16 +277,22 @@ def bound(snippet: str) -> set[str]:
 def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str | None) -> dict[str, Any]:
     """Returns the names that the tests see.
 
-    Those of the solution are proxies. A built-in name is the solution's only if it is the entry point, and names of
-    the setup are the setup's own; else a solution could redefine the tools by which a test judges it. Only classes of
-    the setup are the solver's, because both sides pass their objects.
+    Those of the solution are proxies. A built-in name is the solution's only if it is the entry point, that of a
+    standard module only if it is the entry point or called, and names of the setup are the setup's own; else a
+    solution could redefine the tools by which a test judges it. Only classes of the setup are the solver's, because
+    both sides pass their objects.
     """
     defined, classes = link.first()
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
     names: dict[str, Any] = vars(module)
     names["__builtins__"] = builtins
-    wanted = defined.keys() & mentioned([*snippets, setup])
+    used, called = mentioned([*snippets, setup])
+    modules = (used & sys.stdlib_module_names) - called - {entry_point}
+    wanted = (defined.keys() & used) - modules
+    for name in sorted(modules):
+        with contextlib.suppress(ImportError):  # a variable of a test may have the name of what this system lacks
+            names[name] = importlib.import_module(name)
     try:
         statements = solver.statements(setup)
         later = bound(setup)  # the setup's own values are the tester's, though the solver has them too
@@ -300,7 +304,7 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
             if given is None or given not in defined:
                 exec(statement.code, names)
             elif not _run_class(link, statement, names, given in classes and given != entry_point):
-                names[given] = defined[given][1] or link.ask("global", given)
+                names[given] = defined[given] or link.ask("global", given)
         for name in sorted((wanted & later) - names.keys()):
             _take(link, name, defined[name], names)
     except Exception as error:
@@ -310,13 +314,9 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     return names
 
 
-def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | None], names: dict[str, Any]) -> None:
+def _take(link: Link, name: str, exception: type[Exception] | None, names: dict[str, Any]) -> None:
     """Adds a name of the solution to those of the tests."""
-    origin, exception = described
-    if origin is not None:
-        if origin.partition(".")[0] in sys.stdlib_module_names:
-            names[name] = importlib.import_module(origin)
-    elif not hasattr(builtins, name):
+    if not hasattr(builtins, name):
         names[name] = exception or link.ask("global", name)
 
 
