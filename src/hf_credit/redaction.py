@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,9 @@ def _redacted_word(word: str) -> str:
 def is_secret_name(name: str) -> bool:
     """Returns whether a value with this name is a secret."""
     return bool(_SECRET_NAME.search(_WORD_WITHIN.sub("_", name))) and not _TEXT_TOKEN.match(name)
+
+
+def written_out(text: str) -> str:
+    """Replaces control characters and invalid characters by their codes."""
+    hidden = {one for one in set(text) - set("\n\t") if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    return "".join(one.encode("unicode_escape").decode("ascii") if one in hidden else one for one in text)

@@ -45,7 +45,7 @@ def test_a_preview_shows_what_the_policy_reads_and_writes_and_saves_nothing(
         ({}, ["--save_strategy", "steps", "--save_steps", "10", "--resume_from_checkpoint", "true"]),
         (
             {"save_strategy": "steps", "eval_strategy": "steps", "eval_steps": 10, "held_out_tasks": 8},
-            ["--load_best_model_at_end", "true", "--save_steps=10", "--eval_on_start", "true"],
+            ["--load_best_model_at_end", "true", "--metric_for_best_model", "reward", "--save_steps=10"],
         ),
         (
             {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-5}},

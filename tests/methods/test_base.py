@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -103,6 +104,12 @@ def test_failed_episodes_are_not_compared(hand):
     outcomes, groups = outcomes_of(played, rows)
     assert (rows, outcomes.tolist(), groups.tolist()) == ([0, 2], [1.0, 3.0], [0, 4])
     assert compare_outcomes(played, lambda outcomes, _: outcomes) == {one.id: 1.0, other.id: 3.0}
+
+
+def test_an_unknown_advantage_leaves_a_shared_decision_to_its_other_episodes(hand):
+    trunk, left, right = hand.decision(), hand.decision(), hand.decision()
+    split = hand.collected(hand.episode(trunk, left, outcome=math.nan), hand.episode(trunk, right, outcome=2.0))
+    assert compare_outcomes(split, lambda outcomes, _: outcomes) == {trunk.id: 2.0, right.id: 2.0}
 
 
 def test_items_are_in_the_order_of_processes():

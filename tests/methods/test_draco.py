@@ -63,6 +63,24 @@ def test_verdicts_are_criteria_that_cite_their_step(hand):
     assert found == [[1.414, 0.0], [None], [round(-0.7071 * 4 / 6, 3), round(-0.7071 * 4 / 2, 3)]]
 
 
+def test_an_episode_without_a_known_verdict_is_not_compared(hand):
+    known = [hand.episode(hand.decision(verdict=score)) for score in (1.0, 0.0)]
+    unknown = hand.episode(hand.decision(), hand.decision())
+    assert hand.credits(Rubric(eps=1e-9), known[0], unknown, known[1]) == [[0.707], [None, None], [-0.707]]
+
+
+def test_criteria_number_the_steps_of_the_task_also_of_an_episode_that_begins_later(hand):
+    context: Any = LocalContext()
+    context.interaction = Judge()
+    met, unmet = ({"found": (found, [7])} for found in (True, False))
+    late = [hand.episode(*(replace(hand.decision(), step=step) for step in range(5, 9))) for _ in range(2)]
+    judged = [replace(one, final_state=own) for one, own in zip(late, (met, unmet), strict=True)]
+    found: Any = Rubric(criteria="task", eps=1e-9)(hand.collected(*judged), context, None).decisions
+    values = [round(value, 3) for value in found.values()]
+    # The others have the quality of the one that is cited, 1 and 0: all have the whole advantage.
+    assert values == [0.707] * 4 + [-0.707] * 4
+
+
 class Judge:
     """A task whose final state is its judgement."""
 

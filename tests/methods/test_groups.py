@@ -31,6 +31,7 @@ def test_the_last_step_has_the_rest_of_the_outcome(hand):
     assert step_rewards(hand.episode(first, last, outcome=2.0)) == [1.0, 1.0]
     assert step_rewards(hand.episode(hand.decision(), hand.decision(), outcome=3.0)) == [0.0, 3.0]
     assert step_rewards(hand.episode(outcome=3.0)) == []
+    assert step_rewards(replace(hand.episode(first, last, outcome=2.0), earned=0.5)) == [1.0, 0.5]
 
 
 def test_simultaneous_decisions_are_one_turn_with_one_reward(hand):

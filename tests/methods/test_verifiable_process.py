@@ -53,6 +53,25 @@ def test_a_later_reward_is_discounted() -> None:
     assert [values[0] for values in credits(TurnGroup(), two)] == [0, 0, 0, 0]
 
 
+def then_judged(*scores: float, outcome: float = 0.0) -> Episode:
+    """An episode in which another role, without verdicts, speaks after every decision."""
+    both = [one for score in scores for one in (decision(score), replace(decision(None), role="judge", observed=True))]
+    placed = (replace(one, step=step) for step, one in enumerate(both))
+    return Episode(decisions=tuple(placed), outcome=outcome, ending=Ending.FINISHED)
+
+
+def test_what_other_roles_say_has_no_reward_and_makes_none_unknown() -> None:
+    given = credits(TurnGroup(gamma=0.5), collected(*(then_judged(0.0, last) for last in (1.0, 0.0, 0.0, 1.0))))
+    assert [[value and round(value, 6) for value in values] for values in given] == [
+        [1, None, 1, None],
+        [-1, None, -1, None],
+        [-1, None, -1, None],
+        [1, None, 1, None],
+    ]
+    paid = credits(TurnGroup(bonus=1.0), collected(*(then_judged(0.5, outcome=one) for one in (1.0, 0.0, 1.0, 0.0))))
+    assert [[value and round(value, 6) for value in values] for values in paid] == [[1, None], [-1, None]] * 2
+
+
 def test_outcome_reward_gives_every_turn_the_advantage_of_its_trajectory() -> None:
     episodes = [episode(0.0, 0.0, outcome=1.0), episode(1.0, outcome=0.0), episode(1.0, 1.0, 1.0, outcome=0.0)]
     # Mean 1/3, population deviation sqrt(2)/3.

@@ -82,3 +82,11 @@ def test_a_value_that_is_not_a_whole_number_is_refused(tmp_path: Path, name: str
 def test_nan_is_no_setting(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be a (finite )?number, got (nan|NaN); correct it\.$"):
         config(tmp_path, **{name: float("nan")})
+
+
+@pytest.mark.parametrize("settings", [{"load_best_model_at_end": True}, {"lr_scheduler_type": "reduce_lr_on_plateau"}])
+def test_the_best_model_is_that_of_a_metric_which_an_evaluation_has(tmp_path: Path, settings: dict[str, Any]) -> None:
+    evaluated = {"eval_strategy": "steps", "eval_steps": 5, "save_strategy": "steps", "save_steps": 5, **settings}
+    with pytest.raises(ValueError, match="which has no loss, got 'loss'; set it to reward or success"):
+        config(tmp_path, **evaluated)
+    config(tmp_path, metric_for_best_model="success", **evaluated)

@@ -416,6 +416,17 @@ def test_a_change_is_accepted_by_its_name(runs: Any, micro_policy: Path, saved: 
     assert trainer.state.global_step == 3
 
 
+def test_a_run_resumed_with_other_slices_begins_its_generations_at_updates(
+    runs: Any, micro_policy: Path, saved: Path
+) -> None:
+    accepted = ["max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"]
+    changed = {"instances_per_update": 8, "per_device_train_batch_size": 2, "resume_with_changed": accepted}
+    trainer = runs.build(micro_policy, saved, tasks=16, max_steps=3, **changed)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.slices == [4, 4]
+    assert (trainer._step, trainer.in_generation) == (4, False)
+
+
 def test_saving_logging_and_the_folder_may_change(
     runs: Any, micro_policy: Path, saved: Path, tmp_path: Path, two_updates: tuple[Path, Any]
 ) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 import requests
+from trl.generation import vllm_generation
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 from hf_credit.rollouts import Generation
 from hf_credit.trainers import vllm
 from hf_credit.trainers.asynchronous import server as waiting
 from hf_credit.trainers.asynchronous.server import AWAY
+from hf_credit.trainers.base import making_engine
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.vllm import (
     context_length,
@@ -26,6 +28,20 @@ from hf_credit.trainers.vllm import (
     through_vllm,
     wait_for_server,
 )
+
+
+def test_an_engine_takes_as_many_sequences_as_episodes_are_played_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(vllm_generation, "LLM", dict, raising=False)
+    with making_engine(config(tmp_path, max_concurrent_episodes=64), enable_lora=True):
+        assert vllm_generation.LLM(model="m", max_num_seqs=2) == {
+            "model": "m",
+            "enable_lora": True,
+            "max_num_seqs": 64,
+        }
+        assert vllm_generation.LLM(max_num_seqs=100)["max_num_seqs"] == 100
+    assert vllm_generation.LLM is dict
 
 
 def config(tmp_path: Path, **changed: Any) -> CreditConfig:

@@ -40,7 +40,7 @@ from hf_credit.cli.report import report
 from hf_credit.cli.train import train
 from hf_credit.cli.warm_up import warm_up
 from hf_credit.optional_packages import how_to_install, unmarked
-from hf_credit.redaction import redacted
+from hf_credit.redaction import redacted, written_out
 from hf_credit.trust import search_here
 from local_hub.commands import app as hub
 
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if hint := _unmet(error):
                 error.add_note(hint)
             raise
-        typer.echo(f"Error: {redacted(sentence)}", err=True)
+        typer.echo(f"Error: {written_out(redacted(sentence))}", err=True)  # it may quote a stranger's file
         sys.exit(1)
 
 

@@ -88,7 +88,7 @@ def credit(
 
 def say_skipped(failures: Sequence[tuple[int, str]]) -> None:
     """Prints the lines of a file that could not be used, with why, on stderr."""
-    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.redaction import written_out
 
     for number, error in failures[:_MAX_FAILURES_SHOWN]:
         typer.echo(f"Skipped line {number}: {written_out(error)}", err=True)

@@ -60,7 +60,7 @@ def envs(
 
 def _first_prompts(name: str, options: dict[str, Any], model: str | None) -> str:
     """What each role of a task that speaks first reads; as messages, or as a model's template writes them."""
-    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.redaction import written_out
     from hf_credit.rollouts.capabilities import TaskSource
     from hf_credit.tasks import TaskSpec
 

@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import AsJson, ModelArgument, Played, named_oracle, warn_of_own_replies, with_options
 from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.files import write
+from hf_credit.redaction import written_out
 from hf_credit.words import plain
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def evaluate(
             typer.echo("Verdicts: " + ", ".join(f"{count:,} {name}" for name, count in costs.items()))
         failed = next((record.error for record in results.records if record.error), None)
         if failed is not None:
-            typer.echo(f"At least one episode ended in an error, for example: {failed}", err=True)
+            typer.echo(f"At least one episode ended in an error, for example: {written_out(failed)}", err=True)
     warn_of_own_replies(results.about)
 
 

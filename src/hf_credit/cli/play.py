@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, parse_options
 from hf_credit.content import in_words
 from hf_credit.environments.actions import plain_action
+from hf_credit.redaction import written_out
 
 
 def play(
@@ -42,10 +43,10 @@ def play(
     state = world.initial_state(world.sample_task(seed), seed)
     oracle = default_oracle(world)
     asking = "" if oracle is None else " ? for the actions that the oracle accepts,"
-    print(f"{world.instructions}\n\nSeed {seed}. Type an action,{asking} or quit.", flush=True)
+    print(f"{written_out(world.instructions)}\n\nSeed {seed}. Type an action,{asking} or quit.", flush=True)
     turns = 0
     while state.status == "active" and turns < world.max_turns:
-        print(f"\n{in_words(world.observe(state))}", flush=True)
+        print(f"\n{written_out(in_words(world.observe(state)))}", flush=True)
         action = _ask(world, oracle, state)
         if action is None:
             break
@@ -53,7 +54,7 @@ def play(
         turns += 1
     ending = "not finished" if state.status == "active" else state.status
     metrics = ", ".join(f"{name} {value:g}" for name, value in world.metrics(state).items())
-    print(f"\n{in_words(world.observe(state))}\n\n{ending}: {metrics}", flush=True)
+    print(f"\n{written_out(in_words(world.observe(state)))}\n\n{ending}: {metrics}", flush=True)
 
 
 def _ask(world: Any, oracle: Any, state: Any) -> str | None:

@@ -170,7 +170,8 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
     for later in context.play(starts):
         rollout, index = origins[later.start]
         before = rollout.episode.decisions[:index]
-        begun: Any = {"start": rollout.instance, "conversations": rollout.episode.conversations}
+        origin = rollout.episode
+        begun: Any = {"start": rollout.instance, "conversations": origin.conversations, "earned": origin.earned}
         episode = replace(later, decisions=(*before, *later.decisions), prefix_length=index, **begun)
         source = rollout.episode.decisions[index].id
         forks.append(Rollout(episode=episode, instance=rollout.instance, kind="fork", source=source))

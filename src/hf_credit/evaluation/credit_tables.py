@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply
-from hf_credit.evaluation.episode_page import rounded, written_out
+from hf_credit.evaluation.episode_page import rounded
 from hf_credit.evaluation.runs import Run
+from hf_credit.redaction import written_out
 from hf_credit.rollouts import Ledger
 from hf_credit.words import cut
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from hf_credit.content import has_images
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.files import write
+from hf_credit.redaction import written_out
 
 PAGE_FILE = "episode.html"
 
@@ -71,12 +71,6 @@ def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = 
 def rounded(value: float, form: str) -> str:
     """Formats a number; a number that is 0 up to rounding becomes 0."""
     return format(0.0 if abs(value) < _ROUNDING else value, form)
-
-
-def written_out(text: str) -> str:
-    """Replaces control characters and invalid characters by their codes."""
-    hidden = {one for one in set(text) - set("\n\t") if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
-    return "".join(one.encode("unicode_escape").decode("ascii") if one in hidden else one for one in text)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hf_credit.evaluation.episode_page import written_out
+from hf_credit.redaction import written_out
 from hf_credit.words import cut
 
 _MARKUP = re.compile(r"[\\`*<>&|]|(?<=!)(?=\[)|(?<=\])(?=[(\[])|_(?![^\W_])|(?<![^\W_])_")

@@ -160,7 +160,7 @@ def _requested_wait(error: BaseException) -> float | None:
             if limit is not None and limit.remaining == 0:
                 return limit.reset_in_seconds
             after = headers.get("Retry-After", "")
-            return int(after) if after.isdigit() else None
+            return int(after) if after.isascii() and after.isdigit() else None
     return None
 
 

@@ -269,7 +269,7 @@ def compare_outcomes(
 
     Args:
         collected: the rollouts of this process; failed episodes are not compared and get no credit.
-        advantages: a function of outcomes and instances, such as `hf_credit.credit.leave_one_out`.
+        advantages: a function of outcomes and instances, such as `hf_credit.credit.leave_one_out`; NaN is no credit.
         context: to compare the episodes of all processes; `None` for those of this one.
         outcome: what is compared of an episode: a number, or several.
     """
@@ -283,7 +283,8 @@ def compare_outcomes(
         everyone, local = all_gather_with_slice(everyone, context)
     outcomes = torch.tensor([own for own, _ in everyone], dtype=torch.float64)
     groups = torch.tensor([instance for _, instance in everyone], dtype=torch.long)
-    given = dict(zip(rows, advantages(outcomes, groups)[local].tolist(), strict=True))
+    found = zip(rows, advantages(outcomes, groups)[local].tolist(), strict=True)
+    given = {row: value for row, value in found if not math.isnan(value)}
     return broadcast_to_decisions(collected, [given.get(row) for row in range(len(collected.episodes))])
 
 

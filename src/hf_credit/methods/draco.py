@@ -31,7 +31,7 @@ PAPER = paper(
 class Rubric(OfVerdicts, OfTurns):
     """`redistributed_advantages` of the z-score in the group of R = (met - unmet) / (met + unmet) criteria.
 
-    Failed episodes get no credit.
+    Failed episodes get no credit; nor do those without a known verdict, which are not compared.
 
     Args:
         criteria: the source of criteria: `"verdict"`, an oracle's, each of which is met by its score and cites its
@@ -71,20 +71,23 @@ class Rubric(OfVerdicts, OfTurns):
             quality, there = played.table(lambda step: score(step, "verdict"))
             known = there & ~quality.isnan()
             context.mean(f"{INPUTS}verdicts", known.any(dim=1).tolist())
-            rewards = [_rate(own[mask].tolist()) for own, mask in zip(quality, known, strict=True)]
+            rewards = [_rate(own[mask].tolist(), math.nan) for own, mask in zip(quality, known, strict=True)]
         else:
             judged = [TaskCriteria(context.interaction).criteria(one.final_state) for one in played.episodes]
             context.mean(f"{INPUTS}criteria", [bool(one) for one in judged])
             kept = [_kept(one, judged, groups == group) for one, group in zip(judged, groups, strict=True)]
-            quality, _ = pad_to_matrix([_by_step(one, len(own)) for one, own in zip(kept, played.steps, strict=True)])
-            rewards = [_rate([float(met) for met, _ in one.values()]) for one in kept]
-        advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), groups, eps=self.eps)
+            steps = zip(kept, played.episodes, played.steps, strict=True)
+            quality, _ = pad_to_matrix([_by_step(one, whole.steps_before, len(own)) for one, whole, own in steps])
+            rewards = [_rate([float(met) for met, _ in one.values()], 0.0) for one in kept]
+        advantages = torch.tensor(rewards, dtype=torch.float64)
+        compared = ~advantages.isnan()
+        advantages[compared] = group_advantages(advantages[compared], groups[compared], eps=self.eps)
         return redistributed_advantages(advantages, quality, tokens, active)
 
 
-def _rate(met: Sequence[float]) -> float:
-    """R, from how far each criterion is met; 0 if none applies."""
-    return 2 * sum(met) / len(met) - 1 if met else 0.0
+def _rate(met: Sequence[float], otherwise: float) -> float:
+    """R, from how far each criterion is met, if any applies."""
+    return 2 * sum(met) / len(met) - 1 if met else otherwise
 
 
 def _kept(own: Criteria, judged: Sequence[Criteria], group: Tensor) -> Criteria:
@@ -99,9 +102,9 @@ def _kept(own: Criteria, judged: Sequence[Criteria], group: Tensor) -> Criteria:
     return {name: one for name, one in own.items() if name in unmet}
 
 
-def _by_step(criteria: Criteria, length: int) -> list[float]:
-    """For each step, the share of met criteria among those that cite it; NaN without any."""
-    cited = ([float(met) for met, steps in criteria.values() if step in steps] for step in range(length))
+def _by_step(criteria: Criteria, first: int, length: int) -> list[float]:
+    """For each step from the first on, the share of met criteria among those that cite it; NaN without any."""
+    cited = ([float(met) for met, steps in criteria.values() if first + step in steps] for step in range(length))
     return [fmean(own or [math.nan]) for own in cited]
 
 

@@ -67,8 +67,8 @@ class OfEpisodes(OfGroups, ABC):
 
 
 def step_rewards(episode: Episode) -> list[float]:
-    """Returns the `turn_rewards` of an episode: they sum to its outcome."""
-    return turn_rewards([step[0].reward for step in episode.steps], episode.outcome)
+    """Returns the `turn_rewards` of an episode: they sum to what it earned of its outcome."""
+    return turn_rewards([step[0].reward for step in episode.steps], episode.outcome - episode.earned)
 
 
 def ragged_advantages(
@@ -114,8 +114,8 @@ class Turns:
         return pad_to_matrix([step_rewards(episode) for episode in self.episodes])
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """Returns the number of tokens of the replies in each turn, and its mask."""
-        return self.table(lambda step: sum(len(one.action_ids) for one in step))
+        """Returns the number of tokens of the policy's replies in each turn, and its mask."""
+        return self.table(lambda step: sum(len(one.action_ids) for one in step if not one.observed))
 
     def visits(self) -> Tensor:
         """Returns the rows that contain each turn, of shape (rows, turns, most rows of a turn), filled up with -1."""

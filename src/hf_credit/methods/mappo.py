@@ -6,6 +6,7 @@ A[k] = sum_l (gamma lam)^l delta[k + l],    delta[k] = r[k] + gamma V[k + 1] - V
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 from hf_credit.collectors import RolloutBatch
@@ -20,7 +21,8 @@ from hf_credit.rollouts.method_context import MethodContext
 class DecisionAdvantages(Options):
     """`generalized_advantages` over decisions, with the outcome as the reward of the last one (paper C3, eq. 4).
 
-    The critic's targets are the advantages plus its predictions. Failed episodes get no credit.
+    The critic's targets are the advantages plus its predictions. Failed episodes, and those without an outcome, get no
+    credit.
 
     Args:
         gamma: discount factor per decision.
@@ -33,7 +35,8 @@ class DecisionAdvantages(Options):
     return_clip: Positive = 10.0
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        episodes = [collected.episodes[row] for row in without_errors(collected)]
+        known = (collected.episodes[row] for row in without_errors(collected))
+        episodes = [episode for episode in known if not math.isnan(episode.outcome)]
         histories = [joint_histories(episode) for episode in episodes]
         inputs = context_inputs([history for episode in histories for history in episode])
         predicted = context.values(inputs)

@@ -49,14 +49,15 @@ class WhitenedReturns(Options):
         outcomes, groups = base.outcomes_of(collected, rows)
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)
-        lengths = [sum(len(one.action_ids) for one in collected.episodes[row].decisions) for row in rows]
+        made = [[one for one in collected.episodes[row].decisions if not one.observed] for row in rows]
+        lengths = [sum(len(one.action_ids) for one in own) for own in made]
         pairs, local = base.all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
         all_outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
         all_lengths = torch.tensor([length for _, length in pairs], dtype=torch.long)
         returns = token_returns(all_outcomes, all_lengths, self.gamma)
         first = int(all_lengths[: local.start].sum())
         rest = iter(whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist())
-        decisions = [decision for row in rows for decision in collected.episodes[row].decisions]
+        decisions = [decision for own in made for decision in own]
         by_token = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
         credits = by_token if self.gamma < 1 else [next(iter(tokens), None) for tokens in by_token]
         return Credit(decisions=base.mean_by_decision(zip(decisions, credits, strict=True)))

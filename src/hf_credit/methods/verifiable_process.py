@@ -37,8 +37,8 @@ from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Verifiable Process Rewards for Agentic Reasoning", url="https://github.com/thu-nics/VPR")
 
-TurnRewards = Sequence[Sequence[float]]
-"""The reward of each turn of each trained episode; NaN if it is unknown."""
+TurnRewards = Sequence[Sequence[float | None]]
+"""The reward of each turn of each trained episode; NaN if it is unknown, `None` for a turn of another role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class TurnGroup(Options):
         advantages = self._advantages(_steps_before(collected), self.rewards(collected), context)
         return Credit(
             decisions=base.mean_by_decision(
-                (decision, None if math.isnan(value) else value)
+                (decision, None if decision.observed or math.isnan(value) else value)
                 for episode, values in zip(collected.episodes, advantages.tolist(), strict=True)
                 for decision, value in zip(episode.decisions, values, strict=False)
             )
@@ -184,7 +184,8 @@ class StateGroups:
             for instance, replies in groups.items():
                 chosen = self._chosen(replies, context.draws("commit", instance, number))
                 before = episodes[instance].decisions if instance in episodes else ()
-                begun: Any = {"start": instance, "conversations": (episodes.get(instance) or chosen).conversations}
+                first = episodes.get(instance) or chosen
+                begun: Any = {"start": instance, "conversations": first.conversations, "earned": first.earned}
                 for one in replies:
                     whole = replace(one, decisions=(*before, *one.decisions), branch=(), num_leaves=1, **begun)
                     if one is chosen:
@@ -200,7 +201,7 @@ class StateGroups:
         sound = [one for one in replies if one.ending != Ending.ERROR]
         if not sound:
             return replies[0]
-        rewards = [sum(_rewards(one, self.bonus)) for one in sound]
+        rewards = [sum(reward for reward in _rewards(one, self.bonus) if reward is not None) for one in sound]
         most = max((reward for reward in rewards if not math.isnan(reward)), default=math.nan)
         best = [one for one, reward in zip(sound, rewards, strict=True) if reward == most]
         chosen: Episode = draws.choices(best if best and self.commit == "best" else sound)[0]
@@ -228,7 +229,7 @@ class StateGroup:
         for rollout in collected.trained:
             rewards = _rewards(rollout.episode, self.bonus)
             for one, reward in zip(rollout.episode.decisions, rewards, strict=True):
-                if not math.isnan(reward):
+                if reward is not None and not math.isnan(reward):
                     of_state = groups.setdefault((rollout.instance, one.event, one.step, one.context_ids), {})
                     of_state.setdefault(one.id, reward)
         context.mean("process_reward/mean", [reward for group in groups.values() for reward in group.values()])
@@ -331,13 +332,15 @@ def _beside(committed: Decision, episode: Episode) -> Rollout:
     return Rollout(episode=episode, instance=episode.start, counted=False, kind="alternative", source=committed.id)
 
 
-def _rewards(episode: Episode, bonus: float) -> list[float]:
-    """The score of each decision's verdict, NaN without one; with the bonus in those of the last step."""
-    scores = [score([one], "verdict") for one in episode.decisions]
+def _rewards(episode: Episode, bonus: float) -> list[float | None]:
+    """The score of each decision's verdict, NaN without one, and `None` of a role that is not trained; with the bonus
+    in those of the last step of others."""
+    scores = [None if one.observed else score([one], "verdict") for one in episode.decisions]
     if bonus and not math.isnan(episode.outcome):
-        ended = {one.id for step in episode.steps[-1:] for one in step}
+        steps = [step for step in episode.steps if not all(one.observed for one in step)]
+        ended = {one.id for step in steps[-1:] for one in step}
         scores = [
-            own + bonus * episode.outcome * (one.id in ended)
+            own if own is None else own + bonus * episode.outcome * (one.id in ended)
             for own, one in zip(scores, episode.decisions, strict=True)
         ]
     return scores

@@ -199,6 +199,11 @@ def context_positions(max_new_tokens: int, positions: int) -> int:
     return positions - max_new_tokens
 
 
+def lower_of(*limits: int | None) -> int | None:
+    """The lowest of some limits; `None` is no limit."""
+    return min((one for one in limits if one is not None), default=None)
+
+
 def can_continue(config: GenerationConfig) -> bool:
     """Whether a generation with these settings may reuse keys and values of an earlier one.
 

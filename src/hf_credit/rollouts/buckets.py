@@ -45,7 +45,7 @@ def alternatives(
     """Returns every decision with the outcomes of its continuations, in the order of the episodes.
 
     Decisions with the same instance, event type and context share a bucket (eq. 9), also if they follow different
-    decisions with equal messages. A decision whose episodes all failed is omitted.
+    decisions with equal messages. A decision whose episodes all failed, or have no outcome, is omitted.
 
     Args:
         episodes: episodes from `Engine.run`; those of one request share the decisions before a fork.
@@ -65,7 +65,7 @@ def alternatives(
             matched = decision.context_ids if match_contexts else occurrences[decision.event]
             places.setdefault(decision.id, (row, turn))
             keys.setdefault(decision.id, (instance, decision.event, matched))
-            if episode.ending != Ending.ERROR:
+            if episode.ending != Ending.ERROR and not math.isnan(episode.outcome):
                 outcome = max(-return_clip, min(return_clip, episode.outcome))
                 leaves[decision.id].append((row, outcome))
     numbers: dict[Hashable, int] = {}

@@ -117,6 +117,7 @@ class Episode:
             fork.
         scored: number of scores of the outcome (`Costs.scores`); 0 if the outcome was not computed.
         next_context: for a cut episode, the tokens of the next context, if they are known.
+        earned: the sum of the rewards before its first decision, which its outcome includes, if it began later.
         conversations: the conversations before its first decision, by event type, if it began at a later state.
         final_state: its last state, from which it can be continued without a role; `None` after an error.
         extras: data of a collector or a method, by name.
@@ -134,6 +135,7 @@ class Episode:
     num_leaves: int = 1
     scored: int = 1
     next_context: Context | None = None
+    earned: float = 0.0
     conversations: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     final_state: Any = field(default=None, compare=False, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)

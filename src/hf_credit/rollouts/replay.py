@@ -139,7 +139,8 @@ def continued(
 def begun_later(interaction: Interaction[S], episode: Episode, step: int) -> RolloutRequest[S]:
     """Returns a request that begins before a step of an episode, after at least one, with the conversations so far."""
     before = tuple(decision for one in episode.steps[:step] for decision in one)
-    return continued(interaction, replace(episode, decisions=before, final_state=episode.steps[step][0].state))
+    request = continued(interaction, replace(episode, decisions=before, final_state=episode.steps[step][0].state))
+    return replace(request, earned=sum(one[0].reward for one in episode.steps[:step]))
 
 
 def _conversations(

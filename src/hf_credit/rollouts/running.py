@@ -30,6 +30,7 @@ class RolloutRequest(Generic[S]):
         contexts: with `state`, the recorded tokens of next contexts, by event type.
         conversations: with `state`, the conversations so far, by event type.
         step: with `state`, the number of steps before it, from which the steps of decisions are counted.
+        earned: with `state`, the sum of the rewards of these steps.
         forced: with `state`, fixed replies in the first step, by event type.
         fanout: number of alternatives at the first step, the second step and so on. Before a step with several, the
             episode forks; there is one episode for each leaf.
@@ -46,6 +47,7 @@ class RolloutRequest(Generic[S]):
     contexts: Mapping[str, Context] = field(default_factory=dict)
     conversations: Mapping[str, Conversation] = field(default_factory=dict)
     step: int = 0
+    earned: float = 0.0
     forced: Mapping[str, Generation] = field(default_factory=dict)
     fanout: Sequence[int] = ()
     scored: bool = True
@@ -156,5 +158,6 @@ class RunningEpisode(Generic[S]):
             num_leaves=math.prod(self.fanout),
             scored=self.scored,
             conversations=self.start.conversations,
+            earned=self.start.earned,
             **found,
         )

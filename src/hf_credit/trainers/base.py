@@ -112,7 +112,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         )
         arguments.require_vllm(args)
         reference = arguments.reference_at_hand(model, args, peft_config is not None)
-        with reference, making_engine(**engine):
+        with reference, making_engine(args, **engine):
             super().__init__(
                 model=model,
                 reward_funcs=_no_reward,
@@ -316,11 +316,16 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
 
     def checkpoint_state(self) -> dict[str, Any]:
         rollouts = self._buffered_inputs if self.in_generation else None
-        collected = {"step": self._step, "rollouts": rollouts, "ledger": self.ledger.to_dict()}
+        collected = {"step": self._step, "slices": self.slices, "rollouts": rollouts, "ledger": self.ledger.to_dict()}
         return {**super().checkpoint_state(), **collected}
 
+    @property
+    def slices(self) -> list[int]:
+        """The number of slices of an update, and for how many one generation is trained on."""
+        return [self.args.gradient_accumulation_steps, self.args.steps_per_generation * self.num_iterations]
+
     def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
-        if same:
+        if same and state.get("slices", self.slices) == self.slices:  # `step` counts slices
             self._step, self._buffered_inputs = state["step"], state["rollouts"]
         self.ledger = Ledger(**state["ledger"])
 
@@ -332,17 +337,24 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
 
     def show_completions(self, columns: dict[str, Any]) -> None:
         """Replaces the completions in the table that TRL stores and sends to trackers by decisions."""
-        self._logs = columns
+        if self.model.training:  # or an evaluation would replace the table of the update
+            self._logs = columns
 
 
 @contextmanager
-def making_engine(**settings: Any) -> Iterator[None]:
-    """Context in which TRL makes its vLLM engine with these settings, which TRL 1.16 has no arguments for."""
+def making_engine(args: CreditConfig, **settings: Any) -> Iterator[None]:
+    """Context in which TRL makes its vLLM engine with these settings, which TRL 1.16 has no arguments for, and for as
+    many sequences at once as episodes are played: a task row is played several times."""
     engine = getattr(vllm_generation, "LLM", None)
-    if engine is None or not settings:
+    if engine is None:
         yield
         return
-    vllm_generation.LLM = functools.partial(engine, **settings)
+    episodes = args.max_concurrent_episodes * args.vllm_tensor_parallel_size
+
+    def made(**asked: Any) -> Any:
+        return engine(**{**asked, **settings, "max_num_seqs": max(asked.get("max_num_seqs", 0), episodes)})
+
+    vllm_generation.LLM = made
     try:
         yield
     finally:

@@ -317,6 +317,11 @@ class CreditConfig(RunSettings, GRPOConfig):
         # TRL requires groups of two or more, for its own advantages.
         self.num_generations, self.num_generations_eval = 2, evaluated or 1
         super().__post_init__()
+        if self.metric_for_best_model in ("loss", "eval_loss"):  # of load_best_model_at_end and reduce_lr_on_plateau
+            raise ValueError(
+                f"metric_for_best_model must be a metric of an evaluation, which has no loss, got "
+                f"{self.metric_for_best_model!r}; set it to reward or success."
+            )
         self.num_generations, self.num_generations_eval = 1, evaluated
         one_of("loss_type", self.loss_type, _TOKEN_MEAN_LOSSES)
         for name in ("importance_sampling_level", "aggregation"):

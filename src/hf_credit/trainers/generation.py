@@ -11,6 +11,7 @@ from hf_credit.policies.generation import (
     can_continue,
     context_positions,
     generations,
+    lower_of,
     max_context_tokens,
     without_defaults,
 )
@@ -77,7 +78,7 @@ class GeneratingTrainer(ResumableTrainer):
             self.chat,
             {role: self.samplers.get(role, ranks) for role in roles} if {*self.samplers} - {CONTINUATIONS} else ranks,
             max_concurrent=args.max_concurrent_episodes,
-            max_context_tokens=args.max_context_tokens or limit,
+            max_context_tokens=lower_of(args.max_context_tokens, limit),
         )
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters

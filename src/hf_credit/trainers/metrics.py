@@ -326,10 +326,9 @@ class EpisodeLog(Trainer):
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
-            if costs := Costs(self.interaction).costs():
-                gathered = self.ranks.gather([costs])
-                for name in costs:
-                    self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
+            gathered = self.ranks.gather([dict(Costs(self.interaction).costs())])
+            for name in dict.fromkeys(name for process in gathered for name in process):
+                self.metrics["train"][f"world/{name}"] = [sum(process.get(name, 0) for process in gathered)]
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EpisodeCallback):
                 callback.on_episodes(self, collected, advantages)

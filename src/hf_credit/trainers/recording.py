@@ -26,13 +26,12 @@ from hf_credit.evaluation.credited import (
     new_context,
     read_episodes,
 )
-from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.recorded_play import recorded_demonstrations
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.evaluation.traces import RecordedState
 from hf_credit.files import append, remove, write, write_json
 from hf_credit.methods import DecisionCredit, DecisionCredits, Method, make
-from hf_credit.redaction import redacted
+from hf_credit.redaction import redacted, written_out
 from hf_credit.rollouts import Chat, Episode, Interaction, LocalContext, MethodContext
 from hf_credit.rollouts.media import images_of
 from hf_credit.rollouts.rows import one_number

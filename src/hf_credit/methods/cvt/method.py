@@ -227,7 +227,8 @@ class ConstrainedCounterfactual(Options):
 
         # Constraints (eqs. 2 and 10): advantages in each cost, weighted by the multipliers before this update
         multipliers = self.multipliers(memory.multipliers)
-        counted = [collected.trained[row].counted for row in rows]
+        # Costs are those of whole episodes.
+        counted = [collected.trained[row].counted and not collected.trained[row].later for row in rows]
         if self.constrained:
             penalties, multipliers = self._constrained(episodes, counted, multipliers, context)
             advantages -= penalties[:, : advantages.shape[1]]

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredits, Method
-from hf_credit.policies.generation import context_positions, evaluating
+from hf_credit.policies.generation import context_positions, evaluating, lower_of
 from hf_credit.rollouts import Engine, Interaction, Ledger, by_episode, refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers import arguments
@@ -159,8 +159,10 @@ class AsyncCreditTrainer(UpdateTrainer):
                 tasks_per_collection=args.generation_batch_size,
                 concurrent_collections=args.concurrent_collections,
                 max_concurrent=args.max_concurrent_episodes,
-                max_context_tokens=args.max_context_tokens
-                or context_positions(args.max_completion_length, self.server.max_model_len()),
+                max_context_tokens=lower_of(
+                    args.max_context_tokens,
+                    context_positions(args.max_completion_length, self.server.max_model_len()),
+                ),
                 mask_truncated_completions=args.mask_truncated_completions,
                 shuffle=args.shuffle_dataset,
                 seed=args.seed,
