@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import re
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -35,9 +36,14 @@ _CHILD = (
 
 
 class Process:
-    """The process of `hf_credit.template_child`, started when it is needed. Safe with threads and forks."""
+    """The process of `hf_credit.template_child`, started when it is needed. Safe with threads and forks.
+
+    Attributes:
+        inside: whether this process answers, which is confined itself and may start no other.
+    """
 
     def __init__(self) -> None:
+        self.inside = False
         self.started = 0  # times
         self.reset()
         reset_after_fork(self)
@@ -62,6 +68,12 @@ class Process:
         question = json.dumps(
             {"method": method, "arguments": arguments}, default=lambda value: f"<{type(value).__name__}>"
         ).encode()
+        if self.inside:
+            from hf_credit import template_child
+
+            found = template_child.answer(**json.loads(question))
+            signal.setitimer(signal.ITIMER_PROF, 0)  # of the trial of a tokenizer
+            return dict(json.loads(json.dumps(found)))
         with self._lock:
             if self._server is not None and not self._server.is_alive:
                 self._server.close()

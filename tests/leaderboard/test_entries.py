@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from hf_credit.rollouts import Decision, Ending, Episode
-from hf_credit.tasks import Sampling
+from hf_credit.tasks import Sampling, TaskSpec
 from hf_credit_leaderboard.entries import (
     Checkpoint,
     Entry,
@@ -149,7 +149,7 @@ def test_half_a_pair_in_a_reply_or_an_error_is_a_mark() -> None:
         role="actor", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="half \ud800"
     )
     episode = Episode(decisions=(decision,), outcome=1.0, ending=Ending.ERROR, error="bad \udfff")
-    found = PlayedEpisode.of(0, 5, episode)
+    found = PlayedEpisode.of(0, 5, episode, TaskSpec.of_name("sudoku").build())
     assert (found.replies, found.error) == (("half \ufffd",), "bad \ufffd")
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -468,3 +469,32 @@ def test_a_verifier_that_watches_waits_while_the_hub_is_away(
     told = capsys.readouterr()
     assert "checks again in 77 seconds" in told.err
     assert [line.partition(",")[0] for line in told.out.splitlines()] == ["pull request 1", "pull request 2"]
+
+
+def test_a_verifier_that_watches_tells_once_a_round_of_a_season_that_it_cannot_read_and_shows_no_control_characters(
+    world: World, hub: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hf_credit.cli import main
+
+    rounds = 0
+
+    def pause(seconds: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            raise KeyboardInterrupt
+
+    def rulings(self: Verifier) -> Iterator[Ruling]:
+        if rounds < 2:
+            raise ValueError("a repository must have at most 10000 files, got more.")
+        yield Ruling(number=1, entry=None, listed=False, reason="got '\x1b[2J\u202e'")
+
+    monkeypatch.setattr(Verifier, "rulings", rulings)
+    monkeypatch.setattr(retries, "pause", pause)
+    monkeypatch.setenv("HF_TOKEN", str(world.hub.token))
+    monkeypatch.setenv("HF_CREDIT_SEASON_SECRET", json.dumps(dataclasses.asdict(world.board.secret)))
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):
+        main(["leaderboard", "verify", BENCHMARK, "--endpoint", hub.url, "--watch", "--every", "77"])
+    told = capsys.readouterr()
+    assert told.err.count("10000 files, got more. The verifier checks again in 77 seconds.") == 2
+    assert told.out == "pull request 1, entry None: rejected. got '\\x1b[2J\\u202e'\n"

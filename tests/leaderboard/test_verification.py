@@ -17,8 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hf_credit_leaderboard import playing
+from hf_credit.rollouts import Ending, Episode
+from hf_credit.tasks import TaskSpec
+from hf_credit_leaderboard import confined, playing
 from hf_credit_leaderboard.confined import ISOLATION, ConfinedError, Limits, confined_play
+from hf_credit_leaderboard.entries import PlayedEpisode
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit_leaderboard.results import read_results
 from hf_credit_leaderboard.seasons import SeasonSecret, print_key, secret_seeds, starts_of
@@ -59,6 +62,21 @@ def test_what_does_not_come_of_its_replies_is_refused(listed: Listed) -> None:
     ):
         with pytest.raises(ValueError, match=reason):
             replayed(listed, **changed)
+
+
+def test_where_outcomes_can_be_negative_no_episode_gains_by_not_being_played() -> None:
+    lowest = dict[str, set[float]]()
+    for task, options in (("tic_tac_toe", {}), ("sudoku", {"size": 4, "blanks": 4}), ("relay", {"size": 5})):
+        interaction = TaskSpec.of_name(task, options).build()
+        (start,) = starts_of(interaction, [5])
+        for ending, outcome in ((Ending.ERROR, math.nan), (Ending.TRUNCATED, 0.0)):
+            unplayed = Episode(decisions=(), outcome=outcome, ending=ending)
+            episode = PlayedEpisode.of(0, 5, unplayed, interaction)
+            replay_episode(interaction, start, episode)
+            lowest.setdefault(task, set()).add(episode.outcome)
+            with pytest.raises(Refusal, match="outcome"):
+                replay_episode(interaction, start, dataclasses.replace(episode, outcome=episode.outcome + 1))
+    assert lowest == {"tic_tac_toe": {-1.0}, "sudoku": {0.0}, "relay": {0.0}}
 
 
 def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> None:
@@ -340,8 +358,69 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("copied_confined")
 @pytest.mark.parametrize(
     ("request_", "reason"),
-    [({"seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'seeds'")],
+    [({"seeds": []}, "has no attribute 'values'"), ({}, "'seeds'")],
 )
 def test_a_confined_process_that_fails_says_so_in_a_sentence(request_: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfinedError, match=reason):
         confined_play(request_, [], Limits())
+
+
+@pytest.mark.usefixtures("copied_confined")
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux limits memory")
+def test_what_a_process_without_a_result_wrote_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    limits: Any = Limits(memory_bytes="much")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfinedError, match="must finish within much bytes of memory, got exit code 1; correct"
+    ) as told:
+        confined_play({}, [], limits)
+    assert "TypeError" in caplog.text
+    assert "TypeError" not in str(told.value)
+
+
+@pytest.mark.usefixtures("copied_confined")
+def test_no_file_has_the_seeds_of_secret_tasks_while_a_checkpoint_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, left = confined.subprocess.run, list[str]()
+
+    def listed(*command: Any, **how: Any) -> Any:
+        done = run(*command, **how)
+        left.extend(path.name for path in Path(how["cwd"]).iterdir())
+        return done
+
+    monkeypatch.setattr(confined.subprocess, "run", listed)
+    with pytest.raises(ConfinedError):
+        confined_play({}, [], Limits())
+    assert "result.json" in left
+    assert "request.json" not in left
+
+
+@pytest.mark.usefixtures("copied_confined")
+def test_a_checkpoint_with_a_template_of_its_own_is_verified_within_the_limits(board: Board, tmp_path: Path) -> None:
+    entry, episodes = board.entries["good"]
+    folder = Path(shutil.copytree(board.policies[commit_of("good")], tmp_path / "policy"))
+    template = folder / "chat_template.jinja"
+    template.write_text("{# mine #}" + template.read_text())
+    verify_entry("0" * 32, entry, episodes, board.season, board.secret, lambda *_: folder)
+
+
+@pytest.mark.usefixtures("copied_confined")
+@pytest.mark.parametrize(
+    ("fails", "kind"),
+    [("raise_exception(**{text: 1})", "TypeError"), ("raise_exception(text)", "TemplateError")],
+)
+def test_a_template_that_fails_with_a_secret_prompt_tells_the_log_alone(
+    board: Board, tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: str, kind: str
+) -> None:
+    entry, episodes = board.entries["good"]
+    folder = Path(shutil.copytree(board.policies[commit_of("good")], tmp_path / "policy"))
+    template = folder / "chat_template.jinja"
+    tells = "{%- set text = messages[-1].content %}{%- if 'Problem: secret' in text %}{{ " + fails + " }}{% endif %}"
+    template.write_text(tells + template.read_text())
+    limits = Limits(device="cpu:0")  # as on a GPU, where templates have a process of their own
+    with pytest.raises(Refusal) as told:
+        verify_entry("0" * 32, entry, episodes, board.season, board.secret, lambda *_: folder, limits=limits)
+    assert str(told.value).startswith(
+        f"a checkpoint must play every task, and compute neither NaN nor infinity, got {kind}; play other tasks"
+    )
+    assert "Problem" not in str(told.value)
+    assert "Problem: secret" in caplog.text
+    assert kind in caplog.text

@@ -16,7 +16,8 @@ from hf_credit.boundary import Range, encodable, read, types_of
 from hf_credit.options import Options
 from hf_credit.parquet import read_rows
 from hf_credit.playing import Prompts, Sampling, as_written
-from hf_credit.rollouts import Ending, Episode, Ledger
+from hf_credit.rollouts import Ending, Episode, Interaction, Ledger
+from hf_credit.rollouts.capabilities import OutcomeRange
 from hf_credit.tasks import TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number
 from hf_credit_leaderboard import inputs
@@ -209,13 +210,13 @@ class PlayedEpisode:
     error: str | None = None
 
     @classmethod
-    def of(cls, checkpoint: int, seed: int, episode: Episode) -> PlayedEpisode:
-        """Builds the record of an episode; a failed one counts as 0, so that no policy gains by failures."""
+    def of(cls, checkpoint: int, seed: int, episode: Episode, interaction: Interaction[Any]) -> PlayedEpisode:
+        """Builds the record of an episode."""
         return cls(
             checkpoint=checkpoint,
             seed=seed,
             ending=str(episode.ending),
-            outcome=0.0 if episode.ending == Ending.ERROR else episode.outcome,
+            outcome=counted(interaction, episode.ending, episode.outcome),
             events=tuple(decision.event for decision in episode.decisions),
             replies=tuple(encodable(decision.action_text) for decision in episode.decisions),
             tokens=tuple(len(decision.action_ids) for decision in episode.decisions),
@@ -235,6 +236,16 @@ class PlayedEpisode:
             raise ValueError(f"a reply must have at most {MOST_CHARACTERS} characters, got {longest}; shorten it.")
         if min(self.tokens, default=0) < 0:
             raise ValueError("a reply must have a number of tokens, got a negative one; record it again.")
+
+
+def counted(interaction: Interaction[Any], ending: str, outcome: float) -> float:
+    """Returns what an episode counts: a failed one 0, and where outcomes can be negative, it and a truncated one the
+    lowest, so that no policy gains by failures or by not playing."""
+    of_rewards = getattr(getattr(interaction, "environment", None), "reward_range", None)
+    lowest, _ = OutcomeRange(interaction).outcome_range or of_rewards or (0.0, None)
+    if ending == Ending.ERROR or (ending == Ending.TRUNCATED and lowest < 0):
+        return min(lowest, 0.0)
+    return outcome
 
 
 def replies_file(episodes: Sequence[PlayedEpisode]) -> bytes:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from hf_credit.evaluation.episode_page import written_out
 from hf_credit.optional_packages import how_to_install
+from hf_credit.redaction import written_out
 from hf_credit_leaderboard import views
 from hf_credit_leaderboard.opening import board_lines
 from hf_credit_leaderboard.records import VERIFIED

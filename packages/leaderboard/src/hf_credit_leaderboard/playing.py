@@ -40,21 +40,34 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         `episodes`, by the names of the seeds; `prints` and `templates`, one per checkpoint.
+
+    Raises:
+        ValueError: as in `play_checkpoint`; once a checkpoint has seen tasks, of an error only the type, since the
+            text can hold secret ones, and refusals are published.
     """
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
     spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")
     printed = bytes.fromhex(request["print_key"]), request["seeds"]["secret"][:_PRINTED]
-    prints, templates = [], []
-    for index, (folder, base) in enumerate(request["checkpoints"]):
-        played, its_prints, template = play_checkpoint(
-            Path(folder), base, spec, all_seeds, checkpoint=index, device=device, printed=printed
-        )
-        by_seed = {one.seed: dataclasses.asdict(one) for one in played}
-        for name, seeds in request["seeds"].items():
-            episodes[name] += [by_seed[seed] for seed in seeds]
-        prints.append(its_prints)
-        templates.append(template)
+    prints, templates, secret_known = [], [], False
+    try:
+        for index, (folder, base) in enumerate(request["checkpoints"]):
+            policy, template = _loaded(Path(folder), base, spec, device)
+            secret_known = True
+            played, its_prints = _played(policy, all_seeds, index, printed)
+            del policy  # before the next one is loaded
+            by_seed = {one.seed: dataclasses.asdict(one) for one in played}
+            for name, seeds in request["seeds"].items():
+                episodes[name] += [by_seed[seed] for seed in seeds]
+            prints.append(its_prints)
+            templates.append(template)
+    except Exception as error:
+        if not secret_known:
+            raise
+        raise ValueError(
+            f"a checkpoint must play every task, and compute neither NaN nor infinity, got {type(error).__name__}; "
+            "play other tasks with it to see more, since the error's text can hold a secret one."
+        ) from error
     return {"episodes": episodes, "prints": prints, "templates": templates}
 
 
@@ -86,18 +99,29 @@ def play_checkpoint(
         ValueError: the checkpoint cannot be loaded or cannot play the task, computes a logit of NaN or infinity, or
             its template is too long.
     """
+    policy, template = _loaded(folder, base, spec, device)
+    return *_played(policy, seeds, checkpoint, printed), template
+
+
+def _loaded(folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None) -> tuple[SavedPolicy, str]:
     interaction = spec.build()
     if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
         raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
     policy = SavedPolicy(str(folder), spec, interaction, device=device, base=str(base) if base else None)
-    template = _template(policy.chat)
+    return policy, _template(policy.chat)
+
+
+def _played(
+    policy: SavedPolicy, seeds: Sequence[int], checkpoint: int, printed: tuple[bytes, Sequence[int]]
+) -> tuple[list[PlayedEpisode], list[float]]:
+    interaction = policy.interaction
     starts = [
         dataclasses.replace(start, stream=f"leaderboard {start.seed}") for start in starts_of(interaction, seeds)
     ]
     torch.manual_seed(0)
     played = zip(seeds, policy.engine().run(starts), strict=True)
-    episodes = [PlayedEpisode.of(checkpoint, seed, episode) for seed, episode in played]
-    return episodes, _prints(policy, *printed), template
+    episodes = [PlayedEpisode.of(checkpoint, seed, episode, interaction) for seed, episode in played]
+    return episodes, _prints(policy, *printed)
 
 
 def _template(chat: Chat) -> str:

@@ -16,13 +16,12 @@ from typing import Any
 from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.hf_api import RepoFile
 
-from hf_credit.evaluation.episode_page import written_out
 from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
 from hf_credit.hub.retries import HubError, is_passing
-from hf_credit.redaction import redacted, without_folders
+from hf_credit.redaction import redacted, without_folders, written_out
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.confined import Limits, confined_play

@@ -18,7 +18,7 @@ from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 from hf_credit.validators import first_line
 from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
-from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode
+from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode, counted
 from hf_credit_leaderboard.inputs import pinned
 from hf_credit_leaderboard.ranking import paired_p
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
@@ -207,12 +207,12 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
     """Replays the replies of one episode.
 
     A truncated episode ends with pending requests, since a context did not fit; every other one ends without. A failed
-    episode has the outcome 0 and may end anywhere.
+    episode may end anywhere. Both have the outcome that `hf_credit_leaderboard.entries.counted` gives them.
 
     Raises:
         ValueError: the replay has other events, another ending or another outcome.
     """
-    failed = episode.ending == Ending.ERROR
+    failed, failure = episode.ending == Ending.ERROR, counted(interaction, Ending.ERROR, 0.0)
     left = len(episode.replies)
     try:
         state = interaction.start(start.task, episode.seed)
@@ -224,17 +224,17 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
             left -= len(events)
             state = interaction.advance(state, list(episode.replies[step]))
         ending = str(Ending.TRUNCATED if requests else interaction.ending(state))
-        outcome = float(interaction.outcome(state))
+        outcome = counted(interaction, ending, float(interaction.outcome(state)))
     except Refusal:
         raise
     except Exception as error:
-        if failed and episode.outcome == 0:
+        if failed and episode.outcome == failure:
             return
         raise _differs(episode, "its replies", episode.ending, f"{type(error).__name__}: {error}"[:200]) from None
     if left:
         raise _differs(episode, "the number of its replies", len(episode.replies), len(episode.replies) - left)
-    if failed and episode.outcome != 0:
-        raise _differs(episode, "the outcome of a failure", episode.outcome, 0.0)
+    if failed and episode.outcome != failure:
+        raise _differs(episode, "the outcome of a failure", episode.outcome, failure)
     if not failed and episode.ending != ending:
         raise _differs(episode, "its ending", episode.ending, ending)
     if not failed and abs(episode.outcome - outcome) > _TOLERANCE:

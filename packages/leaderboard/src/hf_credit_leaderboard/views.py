@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.statistics import Interval
+from hf_credit.redaction import written_out
 from hf_credit.rollouts import Ledger
 from hf_credit_leaderboard.ranking import Ranked
 from hf_credit_leaderboard.records import BADGES

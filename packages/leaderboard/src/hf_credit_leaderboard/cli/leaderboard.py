@@ -89,6 +89,7 @@ def verify(
     """
     hub = _hub(endpoint)
     from hf_credit.hub.retries import HubError, pause
+    from hf_credit.redaction import written_out
     from hf_credit_leaderboard.confined import Limits
     from hf_credit_leaderboard.seasons import SeasonSecret
     from hf_credit_leaderboard.service import Verifier
@@ -104,11 +105,11 @@ def verify(
             for ruling in Verifier(hub, benchmark, season_secret, limits=limits).rulings():
                 source = f"pull request {ruling.number}" if ruling.number else "merged before"
                 outcome = "listed" if ruling.listed else "rejected"
-                typer.echo(f"{source}, entry {ruling.entry}: {outcome}. {ruling.reason}")
-        except HubError as error:
+                typer.echo(f"{source}, entry {ruling.entry}: {outcome}. {written_out(ruling.reason)}")
+        except (HubError, ValueError) as error:  # such as a season with too many files
             if not watch:
                 raise
-            typer.echo(f"{error} The verifier checks again in {every:g} seconds.", err=True)
+            typer.echo(f"{written_out(str(error))} The verifier checks again in {every:g} seconds.", err=True)
         if not watch:
             return
         pause(every)
@@ -134,7 +135,7 @@ def template(
       hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef --accept
     """
     hub = _hub(endpoint)
-    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.redaction import written_out
     from hf_credit_leaderboard.opening import accept_templates
 
     results = hub.results(hub.season(benchmark)[0])
