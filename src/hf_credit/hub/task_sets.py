@@ -16,6 +16,7 @@ from hf_credit.files import OwnFolder, write
 from hf_credit.hub import cards, safety, tables
 from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.tables import write_table
 from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks import TaskSpec
 
@@ -99,7 +100,7 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
     for split, tasks in rows.items():
         full = [{**row, **shown, "split": split, "fingerprint": _fingerprint(row)} for row in tasks]
         prints[split] = fingerprint(row["fingerprint"] for row in full)
-        tables.write_table(folder, "tasks", _SPLITS[split], full, features)
+        write_table(folder, "tasks", _SPLITS[split], full, features)
     facts = {
         "columns": list(inferred),
         "fingerprints": prints,

@@ -135,7 +135,7 @@ class Episode:
     num_leaves: int = 1
     scored: int = 1
     next_context: Context | None = None
-    earned: float = 0.0
+    earned: float = field(default=0.0, compare=False)
     conversations: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     final_state: Any = field(default=None, compare=False, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)

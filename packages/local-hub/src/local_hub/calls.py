@@ -274,7 +274,7 @@ def endpoint(
             return HubError(500, f"this Hub failed with {type(error).__name__}; read its log.").response()
         finally:
             if received is not None:
-                received.path.unlink(missing_ok=True)  # unless it was kept
+                hub.objects.discard(received)
 
     return answer
 

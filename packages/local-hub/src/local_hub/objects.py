@@ -70,7 +70,7 @@ class Objects:
         return sha256
 
     async def receive(self, chunks: AsyncIterator[bytes]) -> Received:
-        """Writes a body to a temporary file, which the caller removes unless `keep` has made it an object."""
+        """Writes a body to a temporary file, which the caller discards in the end, also after `keep`."""
         digest, size, waiting = hashlib.sha256(), 0, bytearray()
         with self._temporary() as path, path.open("wb") as file:
 
@@ -91,6 +91,10 @@ class Objects:
         """Makes a received body an object."""
         if not self.has(received.sha256):
             self._move(received.path, received.sha256)
+
+    def discard(self, received: Received) -> None:
+        """Removes a received body, unless it was kept."""
+        received.path.unlink(missing_ok=True)
 
     def empty_temporary(self, oldest: float = math.inf) -> None:
         """Removes temporary files from before a time, in seconds since 1970, and nothing else in their folder."""

@@ -298,8 +298,8 @@ class Worker:
     def progressed(self) -> None:
         """Says that a collection goes on without replies, and so will those that wait for its lock."""
         with self._changing:
-            for one in self._under_way.values():
-                one.touch()
+            for collection in self._under_way.values():
+                collection.touch()
 
     # Collecting ---------------------------------------------------------------------------------------------------
 
