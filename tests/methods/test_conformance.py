@@ -48,6 +48,7 @@ from hf_credit.policies.micro import build_tokenizer
 from hf_credit.policies.scripted import recorded, walk
 from hf_credit.rollouts import (
     Chat,
+    Decision,
     Ending,
     Engine,
     EnvironmentInteraction,
@@ -418,6 +419,37 @@ def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
     for value in credits.values():
         assert value == pytest.approx(0.0 if isinstance(value, float) else [0.0] * len(value), abs=1e-9)
+
+
+def with_a_judge(collected: RolloutBatch, reply: tuple[int, ...]) -> RolloutBatch:
+    """The rollouts with the reply of a role that is not trained after every step."""
+    judged: dict[str, Decision] = {}
+
+    def turn(step: Sequence[Decision]) -> list[Decision]:
+        at = 2 * (step[0].step or 0)
+        said: Any = {"id": f"{step[0].id} judged", "role": "judge", "event": "judge", "step": at + 1, "reward": 0.0}
+        said |= {"action_ids": reply, "context_ids": reply, "logprobs": None, "verdict": None, "extras": {}}
+        judge = judged.setdefault(step[0].id, replace(step[0], **said, trained=False, observed=True))
+        return [*(replace(one, step=at) for one in step), judge]
+
+    def longer(rollout: Any) -> Any:
+        episode = rollout.episode
+        shared = sum(len(step) + 1 for step in episode.steps if step[0] in episode.decisions[: episode.prefix_length])
+        decisions = tuple(one for step in episode.steps for one in turn(step))
+        return replace(rollout, episode=replace(episode, decisions=decisions, prefix_length=shared))
+
+    return replace(collected, rollouts=tuple(longer(one) for one in collected.rollouts))
+
+
+# That of `constrained_counterfactual` is of one role, all of whose decisions are audited.
+@pytest.mark.parametrize("name", sorted({*METHODS, *OPTIONS} - {"constrained_counterfactual"}))
+def test_a_role_that_is_not_trained_changes_no_credit_of_others(name: str, chat: Chat) -> None:
+    context = local(name, chat)
+    method, collected = play(name, context)
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
+    longer = with_a_judge(collected, () if name == "mappo" else (5, 6))  # whose critic reads all messages
+    judged = by_decision(longer, method.estimator(longer, context, method.memory))
+    assert {one: judged[one] for one in judged if not one.endswith(" judged")} == approx(credits)
 
 
 class Begun(LocalContext):

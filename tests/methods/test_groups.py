@@ -11,7 +11,7 @@ import torch
 from hf_credit import methods
 from hf_credit.collectors import Group, Single, Verified
 from hf_credit.credit import pad_to_matrix
-from hf_credit.methods.base import score
+from hf_credit.methods.base import verdict_score
 from hf_credit.methods.groups import Turns, step_rewards
 from hf_credit.rollouts import Ending
 
@@ -39,7 +39,7 @@ def test_simultaneous_decisions_are_one_turn_with_one_reward(hand):
     later = hand.decision(reward=0.25)
     assert step_rewards(hand.episode(*both, later, outcome=1.0)) == [0.5, 0.5]
     judged = hand.episode(*at_once(hand, 1.0, 0.5), hand.decision())
-    assert [score(step, "verdict") for step in judged.steps] == pytest.approx([0.75, math.nan], nan_ok=True)
+    assert [verdict_score(step) for step in judged.steps] == pytest.approx([0.75, math.nan], nan_ok=True)
 
 
 def test_the_mask_of_a_padded_matrix():

@@ -54,6 +54,7 @@ class Continuations(Options, Around):
             for rollout in collected.trained
             if rollout.episode.ending != Ending.ERROR
             for decision in rollout.episode.decisions
+            if not decision.observed
         ]
         recorded = self.template_kwargs is None
         starts: list[RolloutRequest[Any]] = [
@@ -71,27 +72,19 @@ class Continuations(Options, Around):
         return replace(collected, rollouts=(*collected.rollouts, *rollouts))
 
 
-def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
-    """Returns the Monte Carlo value of the state before each decision of each trained episode.
+def continuation_values(collected: RolloutBatch) -> dict[str, float]:
+    """Returns the Monte Carlo values of the states before decisions, by the decision's id, where they are known.
 
-        V(s) = mean outcome of the rollouts from s that did not fail, NaN if all of them failed
+        V(s) = mean outcome of the rollouts from s that did not fail
 
-    All of them failed if one diverged (`hf_credit.rollouts.failures.unknown_where_diverged`).
-
-    Returns:
-        For each episode, the values of its decisions; `None` for a failed one, which has no rollouts.
+    It is unknown if all of them failed, as they did if one diverged
+    (`hf_credit.rollouts.failures.unknown_where_diverged`).
     """
     outcomes: dict[str, list[float]] = {}
     for rollout in collected.of_kind(CONTINUATION):
-        of_source = outcomes.setdefault(rollout.source, [])
         if rollout.episode.ending != Ending.ERROR:
-            of_source.append(rollout.episode.outcome)
-    return [
-        None
-        if episode.ending == Ending.ERROR
-        else [fmean(outcomes[decision.id] or [math.nan]) for decision in episode.decisions]
-        for episode in collected.episodes
-    ]
+            outcomes.setdefault(rollout.source, []).append(rollout.episode.outcome)
+    return {source: fmean(known) for source, known in outcomes.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

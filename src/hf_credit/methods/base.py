@@ -387,15 +387,8 @@ def whitened_over_processes(values: Sequence[float], weights: Sequence[float], c
     return whitened(table[:, 0], table[:, 1])[local]
 
 
-def score(step: Sequence[Decision], source: str) -> float:
-    """Returns a number of a step; the mean over simultaneous decisions, NaN without a verdict.
-
-    Args:
-        source: `"reward"`, the Interaction's reward for the step; `"score"`, where this is a score of the state after
-            it; or `"verdict"`, the score of an oracle.
-    """
-    if source != "verdict":
-        return step[0].reward
+def verdict_score(step: Sequence[Decision]) -> float:
+    """Returns the mean score of the verdicts on simultaneous decisions, NaN without one."""
     return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit import group_advantages, pad_to_matrix, redistributed_advantages
-from hf_credit.methods.base import INPUTS, paper, score
+from hf_credit.methods.base import INPUTS, paper, verdict_score
 from hf_credit.methods.groups import OfTurns, OfVerdicts, Turns, of_groups
 from hf_credit.options import Positive
 from hf_credit.rollouts import Interaction
@@ -66,9 +66,8 @@ class Rubric(OfVerdicts, OfTurns):
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
         groups = played.groups
         tokens, active = played.tokens()
-        active &= played.table(lambda step: float(not all(one.observed for one in step)))[0] > 0
         if self.criteria == "verdict":
-            quality, there = played.table(lambda step: score(step, "verdict"))
+            quality, there = played.table(verdict_score)
             known = there & ~quality.isnan()
             context.mean(f"{INPUTS}verdicts", known.any(dim=1).tolist())
             rewards = [_rate(own[mask].tolist(), math.nan) for own, mask in zip(quality, known, strict=True)]
@@ -76,8 +75,8 @@ class Rubric(OfVerdicts, OfTurns):
             judged = [TaskCriteria(context.interaction).criteria(one.final_state) for one in played.episodes]
             context.mean(f"{INPUTS}criteria", [bool(one) for one in judged])
             kept = [_kept(one, judged, groups == group) for one, group in zip(judged, groups, strict=True)]
-            steps = zip(kept, played.episodes, played.steps, strict=True)
-            quality, _ = pad_to_matrix([_by_step(one, whole.steps_before, len(own)) for one, whole, own in steps])
+            turns = zip(kept, played.episodes, played.turns, strict=True)
+            quality, _ = pad_to_matrix([_by_turn(one, whole.steps_before, own) for one, whole, own in turns])
             rewards = [_rate([float(met) for met, _ in one.values()], 0.0) for one in kept]
         advantages = torch.tensor(rewards, dtype=torch.float64)
         compared = ~advantages.isnan()
@@ -102,9 +101,10 @@ def _kept(own: Criteria, judged: Sequence[Criteria], group: Tensor) -> Criteria:
     return {name: one for name, one in own.items() if name in unmet}
 
 
-def _by_step(criteria: Criteria, first: int, length: int) -> list[float]:
-    """For each step from the first on, the share of met criteria among those that cite it; NaN without any."""
-    cited = ([float(met) for met, steps in criteria.values() if first + step in steps] for step in range(length))
+def _by_turn(criteria: Criteria, before: int, turns: Sequence[range]) -> list[float]:
+    """For each turn, the share of met criteria among those that cite one of its steps; NaN without any."""
+    places = [{before + step for step in turn} for turn in turns]
+    cited = ([float(met) for met, steps in criteria.values() if not own.isdisjoint(steps)] for own in places)
     return [fmean(own or [math.nan]) for own in cited]
 
 

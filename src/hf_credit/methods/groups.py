@@ -10,7 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +27,7 @@ from hf_credit.methods.base import (
     compare_outcomes,
     mean_by_decision,
     outcomes_of,
-    score,
+    verdict_score,
     without_errors,
 )
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
@@ -89,29 +90,41 @@ def filled_up(numbers: Sequence[Sequence[int]]) -> Tensor:
 class Turns:
     """Some trained rollouts, in matrices with a row for each and a column for each of its turns, as `pad_to_matrix`.
 
-    Simultaneous decisions share one turn.
+    A turn is a step, with the steps of only `TrainedRoles.untrained` roles that follow it. Decisions of a step are
+    simultaneous.
 
     Args:
         rows: the indices of the rollouts among the trained ones.
 
     Attributes:
         episodes, outcomes, groups: the episode, the outcome and the instance of each row.
-        steps: the turns of each row.
+        turns: the turns of each row, as the places of their steps in the episode.
+        steps: the first step of each turn.
     """
 
     def __init__(self, collected: RolloutBatch, rows: Sequence[int]) -> None:
         self.collected, self.rows = collected, rows
         self.episodes = [collected.episodes[row] for row in rows]
         self.outcomes, self.groups = outcomes_of(collected, rows)
-        self.steps: Sequence[Sequence[Step]] = [episode.steps for episode in self.episodes]
+        self.turns = [_turns(episode.steps) for episode in self.episodes]
+        self.steps: Sequence[Sequence[Step]] = [
+            [episode.steps[turn.start] for turn in own] for episode, own in zip(self.episodes, self.turns, strict=True)
+        ]
 
     def table(self, of: Callable[[Step], float | None]) -> tuple[Tensor, Tensor]:
         """Returns a number of each turn, and its mask."""
         return pad_to_matrix([list(map(of, own)) for own in self.steps])
 
     def rewards(self) -> tuple[Tensor, Tensor]:
-        """Returns the `step_rewards` of each row, and their mask."""
-        return pad_to_matrix([step_rewards(episode) for episode in self.episodes])
+        """Returns the sum of the `step_rewards` of each turn, and its mask."""
+        return self.of_steps(step_rewards, sum)
+
+    def of_steps(
+        self, numbers: Callable[[Episode], Sequence[float]], of_turn: Callable[[Sequence[float]], float]
+    ) -> tuple[Tensor, Tensor]:
+        """Returns a number of each turn, from those of its steps, and its mask."""
+        known = [(numbers(episode), own) for episode, own in zip(self.episodes, self.turns, strict=True)]
+        return pad_to_matrix([[of_turn(row[turn.start : turn.stop]) for turn in own] for row, own in known])
 
     def tokens(self) -> tuple[Tensor, Tensor]:
         """Returns the number of tokens of the policy's replies in each turn, and its mask."""
@@ -134,10 +147,7 @@ class Turns:
         continuations from its state failed.
         """
         known = continuation_values(self.collected)
-        rest = (value for row in self.rows for value in known[row] or ())
-        return self.table(
-            lambda step: fmean([value for value in islice(rest, len(step)) if not math.isnan(value)] or [math.nan])
-        )
+        return self.table(lambda step: fmean([known[one.id] for one in step if one.id in known] or [math.nan]))
 
     def credit(self, advantages: Tensor) -> dict[str, DecisionCredit]:
         """Returns the credit of decisions, by id: the advantage of their turn.
@@ -163,6 +173,12 @@ class AnsweredTurns(Turns):
     def logprobs(self) -> tuple[Tensor, Tensor]:
         """Returns the log-probability of the right answer before each turn, a mean over simultaneous decisions."""
         return self.table(lambda step: fmean(one.extras[ANSWER] for one in step if ANSWER in one.extras))
+
+
+def _turns(steps: Sequence[Step]) -> list[range]:
+    """The places of the steps of each turn."""
+    first = [place for place, step in enumerate(steps) if not all(one.observed for one in step)]
+    return [range(*turn) for turn in pairwise([*first, len(steps)])]
 
 
 def state_numbers(played: Turns, anchor: str, context: MethodContext) -> list[int]:
@@ -231,10 +247,12 @@ class OfScores(OfVerdicts):
 
     def scores(self, played: Turns, context: MethodContext) -> tuple[Tensor, Tensor]:
         """Returns the reward, the change of the score, or the verdict's score of each turn, and their mask."""
-        found, there = played.table(lambda step: score(step, self.turn_scores))
         if self.turn_scores == "verdict":
+            found, there = played.table(verdict_score)
             context.mean(f"{INPUTS}verdicts", (there & ~found.isnan()).any(dim=1).tolist())
         else:
+            of_turn = sum if self.turn_scores == "reward" else itemgetter(-1)  # a score is that of the state after it
+            found, there = played.of_steps(lambda one: [step[0].reward for step in one.steps], of_turn)
             on_the_way = (found[:, :-1] != 0) & there[:, 1:]
             context.mean(f"{INPUTS}{self.turn_scores}s before the last turn", on_the_way.any(dim=1).tolist())
         return (score_deltas(found, there) if self.turn_scores == "score" else found), there

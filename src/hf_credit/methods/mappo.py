@@ -37,11 +37,12 @@ class DecisionAdvantages(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         known = (collected.episodes[row] for row in without_errors(collected))
         episodes = [episode for episode in known if not math.isnan(episode.outcome)]
-        histories = [joint_histories(episode) for episode in episodes]
-        inputs = context_inputs([history for episode in histories for history in episode])
+        played = [zip(episode.decisions, joint_histories(episode), strict=True) for episode in episodes]
+        actions = [[(one, history) for one, history in of_episode if not one.observed] for of_episode in played]
+        inputs = context_inputs([history for of_episode in actions for _, history in of_episode])
         predicted = context.values(inputs)
         rest = (value for (value,) in predicted)
-        values = [[next(rest) for _ in episode] for episode in histories]
+        values = [[next(rest) for _ in of_episode] for of_episode in actions]
         outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
         rewards = [[*[0.0] * (len(row) - 1), last][: len(row)] for row, last in zip(values, outcomes, strict=True)]
         advantages = ragged_advantages(rewards, values, self.gamma, self.lam)
@@ -50,8 +51,8 @@ class DecisionAdvantages(Options):
             for of_episode, predictions in zip(advantages, values, strict=True)
             for advantage, value in zip(of_episode, predictions, strict=True)
         ]
-        pairs = (zip(one.decisions, own, strict=True) for one, own in zip(episodes, advantages, strict=True))
-        decisions = mean_by_decision(itertools.chain.from_iterable(pairs))
+        credits = itertools.chain.from_iterable(advantages)
+        decisions = mean_by_decision(zip((one for one, _ in itertools.chain(*actions)), credits, strict=True))
         critic_targets = [CriticTargets(inputs=inputs, targets=targets, values=predicted)]
         return Credit(decisions=decisions, critic_targets=critic_targets)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import disagreement, group_advantages, sure_share
-from hf_credit.methods.base import Credit, Estimator, compare_outcomes, score
+from hf_credit.methods.base import Credit, Estimator, compare_outcomes, verdict_score
 from hf_credit.options import Share
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.rows import one_number
@@ -68,7 +68,7 @@ class VerdictsFirst:
             return compared
 
         outcomes = compare_outcomes(
-            collected, advantages, context, lambda one: [score(one.decisions, "verdict"), one.outcome]
+            collected, advantages, context, lambda one: [verdict_score(one.decisions), one.outcome]
         )
         verdicts = self.verdicts(collected, context, None)
         credits = defaultdict[str, float](float)

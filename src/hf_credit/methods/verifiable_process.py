@@ -27,7 +27,7 @@ from hf_credit.credit import (
     value_differences,
 )
 from hf_credit.methods import base
-from hf_credit.methods.base import Credit, Estimator, Method, paper, score
+from hf_credit.methods.base import Credit, Estimator, Method, paper, verdict_score
 from hf_credit.methods.groups import Turns
 from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
@@ -106,19 +106,25 @@ class ValueDifferences(TurnGroup):
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """Returns V(s') - V(s) of each step, with the outcome as the last V(s'); without failed episodes.
+        """Returns V(s') - V(s) of each turn, with the outcome as the last V(s'); without failed episodes.
 
         It is NaN if one of the values is unknown (`continuation_values`).
         """
         played = Turns(collected, base.without_errors(collected))
         values, active = played.values()
-        changes = value_differences(values, played.outcomes, active)
-        return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
+        changes = value_differences(values, played.outcomes, active).tolist()
+        rewards: list[list[float | None]] = [[None] * len(episode.steps) for episode in played.episodes]
+        for row, turns, of_turns in zip(rewards, played.turns, changes, strict=True):
+            for turn, change in zip(turns, of_turns, strict=False):
+                row[turn.start] = change
+        return rewards
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         played, before = Turns(collected, base.without_errors(collected)), _steps_before(collected)
         advantages = self._advantages([before[row] for row in played.rows], self.rewards(collected), context)
-        return Credit(decisions=played.credit(advantages))
+        places = [[turn.start for turn in turns] for turns in played.turns]
+        of_turns = [[row[place] for place in own] for row, own in zip(advantages.tolist(), places, strict=True)]
+        return Credit(decisions=played.credit(pad_to_matrix(of_turns)[0]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +341,7 @@ def _beside(committed: Decision, episode: Episode) -> Rollout:
 def _rewards(episode: Episode, bonus: float) -> list[float | None]:
     """The score of each decision's verdict, NaN without one, and `None` of a role that is not trained; with the bonus
     in those of the last step of others."""
-    scores = [None if one.observed else score([one], "verdict") for one in episode.decisions]
+    scores = [None if one.observed else verdict_score([one]) for one in episode.decisions]
     if bonus and not math.isnan(episode.outcome):
         steps = [step for step in episode.steps if not all(one.observed for one in step)]
         ended = {one.id for step in steps[-1:] for one in step}
