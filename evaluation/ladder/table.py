@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import numpy as np
 from drawing import tidy
 from experiment import ARMS, BEFOREHAND, CLAIMS, LOOKS, RISE, SEEDS, START, TAUGHT, WORLDS, Claim
-from finished_cells import Cell, common_seeds, interval, mean, read, verdict, write, write_again
+from finished_cells import CELLS_FILE, Cell, common_seeds, interval, load, mean, read, verdict, write, write_again
 from matplotlib.figure import Figure
 from run import key
 
@@ -49,6 +49,9 @@ IN_WORDS = {
 }
 MIXED = ("verdicts_first", "half_and_half", "verdicts_first_from_starts")
 EARLY, FINAL = 0.25, 1.0
+PRETRAINED = "sudoku, SmolLM2-135M-Instruct"
+RUNGS_OF_PRETRAINED = {"sudoku": "4", "sudoku_8": "8", "sudoku_12": "12"}
+"""The rungs of the pretrained model, which `evaluation/real` trains, by its task."""
 
 
 def successes(cells: Cells, world: str, rung: str, arm: str, look: float) -> dict[int, float]:
@@ -232,17 +235,34 @@ A number includes its margin, so above 0 is "not behind".
 """
 
 
+def of_pretrained(cells: Iterable[Cell]) -> dict[tuple[str, str, str], dict[int, Cell]]:
+    """The cells of `evaluation/real` on Sudoku as those of a world of the ladder, arms without their rates."""
+    found: dict[tuple[str, str, str], dict[int, Cell]] = {}
+    for cell in cells:
+        rung, arm = RUNGS_OF_PRETRAINED.get(cell["task"]), cell["method"].partition("@")[0]
+        if rung and cell["seed"] in SEEDS and "success" in cell:
+            looks = [{"success": cell["success"]}] * len(LOOKS)
+            name = {"outcome_from_walks": "starts_of_oracle"}.get(arm, arm)
+            found.setdefault((PRETRAINED, rung, name), {})[cell["seed"]] = {
+                **cell,
+                "looks": looks,
+                "decisions": float(rung),
+            }
+    return found
+
+
 def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
     """Success at the end over the number of decisions: a panel for each world, a line for each arm; for a `narrow`
-    screen below each other."""
-    worlds = [world for world in WORLDS if any(own == world and arm in ARMS for own, _, arm in cells)]
+    screen below each other. The few seeds of the pretrained model are dots in place of an interval."""
+    rungs = {**{world: tuple(own.rungs) for world, own in WORLDS.items()}, PRETRAINED: ("4", "8", "12")}
+    worlds = [world for world in rungs if any(own == world and arm in ARMS for own, _, arm in cells)]
     panels = max(len(worlds), 1)
     size = (4.2, 1.8 + 3.4 * panels) if narrow else (3.6 + 3.8 * panels, 4.2)
     figure = Figure(figsize=size, dpi=130, layout="constrained")
     axes = figure.subplots(*((panels, 1) if narrow else (1, panels)), squeeze=False, sharey=True).flatten()
     shown: dict[str, Any] = {}
     for world, axis in zip(worlds, axes, strict=False):
-        started = {rung: cells[world, rung, START][0] for rung in WORLDS[world].rungs if (world, rung, START) in cells}
+        started = {rung: cells[world, rung, START][0] for rung in rungs[world] if (world, rung, START) in cells}
         right = {rung: one["decisions"] for rung, one in started.items()}
         (shown["start"],) = axis.plot([*right.values()], [one["success"] for one in started.values()], "k:")
         beside = 0
@@ -256,7 +276,10 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
                 x = [right[rung] + alone * 0.015 * (1 + beside) * max(right.values()) for rung in found]
                 style = {"color": colour, "marker": "s" if alone else "o", "capsize": 2, "markersize": 5 - alone}
                 style["linestyle"] = "--" if arm in MIXED else "-"  # which may lie on another line
-                shown[arm] = axis.errorbar(x, y, yerr=np.transpose(ends), **style)
+                few = world == PRETRAINED
+                shown[arm] = axis.errorbar(x, y, yerr=None if few else np.transpose(ends), **style)
+                for at, rung in zip(x if few else (), found, strict=False):
+                    axis.plot([at] * len(finals[rung]), finals[rung], "_", color=colour, alpha=0.6)
         axis.set_title(world, loc="left")
         axis.set_ylim(0, 1)
         tidy(axis, "decisions of a right play", "held-out success after training" if narrow or axis is axes[0] else "")
@@ -271,8 +294,9 @@ def write_tables(paths: Iterable[Path], folder: Path) -> None:
     cells: Any = read(paths, key)
     write(cells, folder, markdown(cells))
     (folder / "predictions.json").write_text(json.dumps(all_predicted(cells), indent=1) + "\n", encoding="utf-8")
-    draw(cells, folder / "ladder.png")
-    draw(cells, folder / "ladder_narrow.png", narrow=True)
+    pretrained = of_pretrained(load([HERE.parent / "real" / "results" / CELLS_FILE]))
+    draw({**cells, **pretrained}, folder / "ladder.png")
+    draw({**cells, **pretrained}, folder / "ladder_narrow.png", narrow=True)
 
 
 if __name__ == "__main__":
