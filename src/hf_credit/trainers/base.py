@@ -178,7 +178,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
             PULSE.phase = "generating"
         with self.forgetting():
             with self.timed("time/rollouts"), self.awake():
-                collected = self.collect(inputs)
+                collected = self.collect(inputs if training else self.unplayed(inputs))
             if training:
                 refuse_total_failure(collected.episodes, self.ranks.gather)
                 PULSE.phase = "crediting"
