@@ -132,17 +132,62 @@ def test_the_episodes_are_not_changed_and_may_be_empty(chat):
     assert episode == engine.run([RolloutRequest(seed=5)])[0]
 
 
+@dataclass(frozen=True)
+class Lines:
+    said: tuple[str, ...] = ()
+
+
+class Duet(Interaction[Lines]):
+    """Two roles in turn, twice, each in a conversation of its own."""
+
+    roles = ("ann", "bob")
+
+    def start(self, task, seed):
+        return Lines()
+
+    def pending(self, state):
+        if len(state.said) == 4:
+            return ()
+        place = len(state.said) % 2
+        messages = [{"role": "user", "content": "?"}]
+        for said in state.said[place::2]:
+            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "?"}]
+        return (Request(role=self.roles[place], messages=messages),)
+
+    def advance(self, state, replies):
+        return Lines((*state.said, *replies))
+
+    def outcome(self, state):
+        return 1.0
+
+    def reseed(self, state, seed):
+        return state
+
+
 @pytest.mark.parametrize("keep", [True, False])
-def test_the_first_reply_of_a_rollout_is_to_the_recorded_tokens_or_to_a_fresh_rendering(chat, keep):
+def test_rollouts_continue_the_recorded_tokens_of_all_roles_or_a_fresh_rendering(chat, keep):
     sample = Sampler(chat)
-    engine = Engine(Coin(), chat, sample)
-    (episode,) = engine.run([RolloutRequest(seed=0)])
-    recorded = chat.tokenizer("<|user|>seen otherwise<|assistant|>", add_special_tokens=False)["input_ids"]
-    episode = replace(episode, decisions=(replace(episode.decisions[1], context_ids=tuple(recorded)),))
+    # The text of a reply has no special token, so a conversation that is rendered afresh lacks it.
+    sample.reply = Generation(ids=chat.tokenizer("o<|user|>k<|end|>", add_special_tokens=False)["input_ids"])
+    engine = Engine(Duet(), chat, sample)
+    (episode,) = engine.run([RolloutRequest()])
     sample.calls.clear()
-    rollout_values([episode], engine, rollouts=4, keep_contexts=keep)
-    fresh = chat.context([{"role": "user", "content": "T?"}])
-    assert [tuple(context) for context in sample.calls[0]] == [tuple(recorded) if keep else fresh] * 4
+    rollout_values([episode], engine, rollouts=2, keep_contexts=keep)
+    asked = {context for contexts in sample.calls for context in contexts}
+    recorded = {decision.context_ids for decision in episode.decisions}
+    assert (asked == recorded) == keep
+
+
+def test_rollouts_are_played_a_bounded_number_at_a_time_and_only_their_first_step_is_kept(chat, monkeypatch):
+    sample = Sampler(chat)
+    context = LocalContext(Engine(Coin(), chat, sample))
+    whole = Continuations(rollouts=3)([{"seed": 0}, {"seed": 6}], context)
+    monkeypatch.setattr("hf_credit.collectors.forks.AT_ONCE", 6)
+    sample.calls.clear()
+    parts = Continuations(rollouts=3)([{"seed": 0}, {"seed": 6}], context)
+    assert max(map(len, sample.calls)) == 6
+    assert continuation_values(parts) == continuation_values(whole)
+    assert {len(one.episode.decisions) for one in parts.of_kind("continuation")} == {1}
 
 
 class Fragile(Coin):

@@ -64,6 +64,17 @@ def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(head):
     assert alone == [pytest.approx(own, abs=1e-6) for own in head(INPUTS)]
 
 
+def test_texts_that_grow_are_read_once(head):
+    grown = [CriticInput(ids=tuple(range(5, 5 + size)), at=(size,)) for size in (2, 3, 6)]
+    head.learn(INPUTS, TARGETS, head(INPUTS))
+    alone, read = [own for text in grown for own in head([text])], []
+    head.backbone.model.register_forward_pre_hook(
+        lambda model, args, named: read.append(int(named["attention_mask"].sum())), with_kwargs=True
+    )
+    assert head([*INPUTS, *grown])[3:] == [pytest.approx(own, abs=1e-6) for own in alone]
+    assert sum(read) == sum(len(text.ids) for text in INPUTS) + 6
+
+
 def test_without_targets_the_head_does_not_change(head, tmp_path):
     before = head(INPUTS)
     assert head.learn([], [], [])["loss"] == 0.0

@@ -16,6 +16,7 @@ from peft import LoraConfig, get_peft_model
 from hf_credit import make
 from hf_credit.credit import clipped_value_errors
 from hf_credit.critics.critic import Critic, CriticConfig, context_batch
+from hf_credit.critics.inputs import context_inputs
 from hf_credit.critics.weights import weights_file
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
@@ -143,6 +144,32 @@ def test_the_value_of_a_context_is_that_of_the_first_token_after_it(build, batch
     later = [[*ROWS[1].prompt_ids, *ROWS[1].completion_ids[:3]]]
     torch.testing.assert_close(context_values(critic, later)[0], critic.values(batch)[1, 3])
     assert context_values(critic, []).shape == (0,)
+
+
+def test_contexts_that_grow_are_read_once_with_the_values_and_the_gradient_of_separate_passes(build):
+    text = tuple(5 + place % 8 for place in range(60))
+    grown = [text[:turn] for turn in range(5, 61, 5)]
+    one, other, read = disturbed(build(clip=None)), disturbed(build(clip=None)), []
+    one.backbone.model.register_forward_pre_hook(
+        lambda model, args, named: read.append(int(named["attention_mask"].sum())), with_kwargs=True
+    )
+    inputs = context_inputs([*grown, grown[0]])  # begun again: with a target of its own
+    values = one(inputs)
+    assert sum(read) == 60 + 5 + 1  # and the end of the shorter row, which nothing follows
+    torch.testing.assert_close(torch.tensor(values)[:, 0], context_values(other, [*grown, grown[0]]))
+    returns = torch.linspace(-1, 1, len(inputs))
+    learned = one.learn(inputs, returns[:, None].tolist(), values)
+    assert learned == pytest.approx(fit_contexts(other, [*grown, grown[0]], returns), abs=1e-4)
+    for name, weight in weights_of(one).items():
+        torch.testing.assert_close(weight, weights_of(other)[name])
+
+
+def test_a_grown_context_beyond_the_tokens_that_are_read_has_the_value_of_its_last_ones(build):
+    critic = disturbed(build())
+    critic.max_tokens = 4
+    grown = [(5, 6), (5, 6, 7), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 10)]
+    alone = [critic(context_inputs([one]))[0] for one in grown]
+    assert critic(context_inputs(grown)) == [pytest.approx(one, abs=1e-5) for one in alone]
 
 
 def test_a_sequence_without_context_is_refused(build):

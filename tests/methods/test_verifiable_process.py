@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hf_credit import methods
 from hf_credit.collectors import Rollout, RolloutBatch
@@ -198,6 +200,45 @@ def test_whitening_keeps_the_scale_between_groups_as_in_the_authors_test() -> No
     given: Any = list(StateGroup()(batch, LocalContext(), None).decisions.values())
     assert given[3] == pytest.approx(2 * given[1])
     assert np.std(given) == pytest.approx(1.0)
+
+
+class Context(tuple[int, ...]):
+    """Tokens that count how often they are told apart."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        Context.hashed += 1
+        return super().__hash__()
+
+
+def state_tree(scores: Sequence[Sequence[float | None]]) -> RolloutBatch:
+    """An episode with a reply for each first score, and beside it one that ends with each other score."""
+    before: tuple[Decision, ...] = ()
+    others = []
+    for step, (first, *rest) in enumerate(scores):
+        seen = {"context_ids": Context(range(step + 1)), "step": step}
+        others += [(*before, replace(decision(score), **seen)) for score in rest]
+        before = (*before, replace(decision(first), **seen))
+    episodes = [Episode(decisions=own, outcome=0.0, ending=Ending.FINISHED) for own in (before, *others)]
+    return RolloutBatch(rollouts=tuple(Rollout(episode=one, instance=0) for one in episodes), rows=1)
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_state_groups_are_all_decisions_with_one_context_which_is_told_apart_once(
+    scores: list[list[float | None]],
+) -> None:
+    batch = state_tree(scores)
+    Context.hashed = 0
+    found = StateGroup(whiten=False)(batch, LocalContext(), None).decisions
+    assert Context.hashed == sum(score is not None for of_state in scores for score in of_state)
+    expected = {}
+    everyone = {one.id: one for episode in batch.episodes for one in episode.decisions}.values()
+    for one in everyone:
+        others = [other.verdict.score for other in everyone if other.verdict and other.context_ids == one.context_ids]
+        if one.verdict and len({*others}) > 1:
+            expected[one.id] = pytest.approx(one.verdict.score - sum(others) / len(others))
+    assert found == expected
 
 
 @dataclass(frozen=True)

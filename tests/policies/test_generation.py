@@ -290,5 +290,12 @@ def test_log_probabilities_do_not_depend_on_the_batch(model: Any, monkeypatch: p
     assert model.training
 
 
+def test_only_logits_of_replies_are_computed(model: Any) -> None:
+    seen: list[int] = []
+    model.lm_head.register_forward_pre_hook(lambda head, states: seen.append(states[0].shape[1]))
+    reply_logprobs(model, [((1,) * 40, (4, 5)), ((2,) * 39, (6,))])
+    assert seen == [42 - 38]  # from the last token of the shorter context on
+
+
 def test_without_replies_the_result_is_empty(model: Any) -> None:
     assert reply_logprobs(model, []) == []

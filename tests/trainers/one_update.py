@@ -151,14 +151,18 @@ def one_update(
 
 if __name__ == "__main__":
     policy, output, changed = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    evaluated = changed.pop("evaluated", 0)  # task rows
     trained = one_update(policy, output, **changed)
+    metrics = trained.state.log_history[0]
+    evaluation = trained.evaluate(trained.train_dataset.select(range(evaluated))) if evaluated else {}
     trained.save_model(str(output / "policy"))
     moved = sum(trained.ranks.gather(trained.moved))
     if trained.accelerator.is_main_process:
         torch.save(
             {
                 "gradient": trained.kept[0],
-                "metrics": trained.state.log_history[0],
+                "metrics": metrics,
+                "evaluation": evaluation,
                 "skipped": [entry["passes/skipped"] for entry in trained.state.log_history if "reward" in entry],
                 "last gradient": trained.kept[-1],
                 "together": trained.ranks.together,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hf_credit.rollouts import Decision, EveryEpisodeFailedError, by_episode
 from hf_credit.trainers import callbacks
-from hf_credit.trainers.callbacks import CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
 
 # Sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
@@ -247,6 +248,26 @@ def test_evaluation_plays_episodes_and_logs_their_metrics(one_update: Callable[.
     assert 0 <= metrics["eval_completion"] <= 1
     assert metrics["eval_replies/length"] > 0
     assert not any("advantages/" in name for name in metrics)  # nobody credits an evaluation
+
+
+class KeepBatches(EpisodeCallback):
+    def __init__(self) -> None:
+        self.batches: list[list[float]] = []
+
+    def on_episodes(self, trainer: Any, collected: Any, advantages: Any) -> None:
+        if not trainer.model.training:
+            self.batches.append([one.metrics["completion"] for one in collected.episodes])
+
+
+def test_metrics_of_an_evaluation_are_means_over_episodes_of_uneven_batches(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    played = KeepBatches()
+    trainer = one_update(micro_policy, trainer_kwargs={"callbacks": [played]}, per_device_eval_batch_size=2)
+    metrics = trainer.evaluate(trainer.train_dataset.select(range(5)))
+    assert list(map(len, played.batches)) == [2, 2, 1]
+    assert metrics["eval_completion"] == pytest.approx(fmean(one for batch in played.batches for one in batch))
+    assert metrics["eval_completion"] != pytest.approx(fmean(map(fmean, played.batches)))
 
 
 def test_metrics_of_several_evaluations_have_their_names(one_update: Callable[..., Any], micro_policy: Path) -> None:

@@ -29,6 +29,13 @@ def test_trajectories_are_shared_among_the_processes(tmp_path: Path, monkeypatch
         config(tmp_path, instances_per_update=128, per_device_train_batch_size=3)
 
 
+def test_an_evaluation_plays_as_many_tasks_together_as_training(tmp_path: Path) -> None:
+    assert config(tmp_path, instances_per_update=64).per_device_eval_batch_size == 64
+    assert config(tmp_path, per_device_train_batch_size=2).per_device_eval_batch_size == 8
+    assert config(tmp_path, instances_per_update=64, per_device_eval_batch_size=2).per_device_eval_batch_size == 2
+    assert config(tmp_path, instances_per_update=32, num_generations_eval=5).per_device_eval_batch_size == 35
+
+
 def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> None:
     settings = config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=3)
     assert settings.generation_batch_size == 6

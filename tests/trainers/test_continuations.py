@@ -36,7 +36,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_a_move_scores_what_the_player_makes_of_it(player: str) -> None:
+def test_a_move_scores_what_the_player_makes_of_it(player: str, monkeypatch: pytest.MonkeyPatch) -> None:
     interaction: Any = task(2).build()
     first = interaction.start({"puzzle": "1234341221434.2."}, 0)
     last = interaction.advance(first, ["<action>d2=3</action>"])
@@ -55,6 +55,9 @@ def test_a_move_scores_what_the_player_makes_of_it(player: str) -> None:
     sampled: Any = oracles.make("continuations", player=player, rollouts=8)
     assert sampled.judge(moves, costs)[1:4] == [0.0, 0.0, 1.0]
     assert costs["tokens"] == 9 * once  # each continuation is one move of the same length
+    monkeypatch.setattr("hf_credit.policies.continuations.AT_ONCE", 2)  # whose contexts are kept at a time
+    assert judge.judge(moves, costs) == [1.0, 0.0, 0.0, 1.0, 1.0]
+    assert costs["tokens"] == 10 * once
     with pytest.raises(ValueError, match="must be one of a task, got a text alone"):
         judge.score("a1", "d2=3")
 

@@ -147,12 +147,12 @@ def test_another_model_plays_continuations_and_its_tokens_count_apart(build: Cal
     reply = trainer.chat.reply_ids("<action>fill 1 1 1</action>")
     trainer.train()
     ((collected, _),) = trainer.keep.seen
-    played = [one for rollout in collected.of_kind("continuation") for one in rollout.episode.decisions]
+    first = [one for rollout in collected.of_kind("continuation") for one in rollout.episode.decisions]
     own = [one for rollout in collected.trained for one in rollout.episode.decisions]
-    assert [one.action_ids for one in played] == [tuple(reply)] * len(asked)
+    assert [one.action_ids for one in first] == [tuple(reply)] * len(own) * 2
     assert tuple(reply) not in {one.action_ids for one in own}
     ledger = trainer.ledger
-    assert ledger.others == {"continuations": sum(len(one.context_ids) + len(reply) for one in played)}
+    assert ledger.others == {"continuations": sum(len(one) + len(reply) for one in asked)}
     assert ledger.tokens == sum(len(one.context_ids) + len(one.action_ids) for one in own)
     assert ledger.decisions == {"agent": len(own)}
     assert trainer.state.log_history[0]["budget/others/continuations"] == ledger.others["continuations"]

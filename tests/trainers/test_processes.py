@@ -66,7 +66,7 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     environment: dict[str, str],
     share: float,
 ) -> None:
-    two = update_of_two(one_update_script, micro_policy, tmp_path / "two", environment)
+    two = update_of_two(one_update_script, micro_policy, tmp_path / "two", environment, evaluated=3)
     one = one_update(micro_policy)
     parameters = sum(parameter.numel() for parameter in one.model.parameters())
     assert two["held"] == pytest.approx(share * parameters, rel=0.05)
@@ -77,6 +77,9 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     for name, value in gradient.items():
         torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
     assert_same_metrics(two["metrics"], one.state.log_history[0])
+    evaluation = one.evaluate(one.train_dataset.select(range(3)))  # fewer rows than two batches have places
+    for name in ("eval_reward", "eval_completion", "eval_tokens/generated", "eval_replies/length"):
+        assert two["evaluation"][name] == pytest.approx(evaluation[name], rel=1e-3, abs=1e-6), name
 
 
 def test_rows_with_images_move_between_processes_and_give_the_gradient_of_one(

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from accelerate import Accelerator
+import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from hypothesis import given
 from hypothesis import strategies as st
 from launched import launch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForCausalLM
+from trl.trainer.utils import add_fused_lm_head
 
 from hf_credit.rollouts import Generation
-from hf_credit.trainers.ranks import SynchronizedSampler, balanced
+from hf_credit.trainers.ranks import SynchronizedSampler, balanced, keep_precision
+from hf_credit.trainers.scores import log_probs, separate
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +130,24 @@ def test_a_single_process_generates_only_for_its_contexts():
     ranks.finish()
     assert calls == [[(5,), (6, 7)]]
     assert (ranks.all_max(4), ranks.rank_offset(4), ranks.gather(["a"])) == (4, 0, ["a"])
+
+
+def test_log_probabilities_of_a_model_sharded_by_fsdp2_in_half_precision_are_not_rounded(micro_policy):
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    plugin.set_mixed_precision("bf16")
+    keep_precision(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)))
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    add_fused_lm_head(model)
+    ids = torch.arange(5, 35)[None]
+    scored = torch.ones_like(ids[:, 1:], dtype=torch.bool)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)), mp_policy=plugin.mixed_precision_policy)
+        with torch.no_grad():
+            found = log_probs(model, model, separate(ids, torch.ones_like(ids), scored, model), scored).logprobs
+            logits = model(input_ids=ids).logits[:, :-1]
+    finally:
+        torch.distributed.destroy_process_group()
+    assert logits.dtype == torch.bfloat16
+    expected = logits.float().log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from hf_credit.rollouts import Generation
 from hf_credit.trainers import vllm
 from hf_credit.trainers.asynchronous import server as waiting
 from hf_credit.trainers.asynchronous.server import AWAY
-from hf_credit.trainers.base import making_engine
+from hf_credit.trainers.base import EpisodeTrainer, making_engine
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.vllm import (
     context_length,
@@ -42,6 +44,26 @@ def test_an_engine_takes_as_many_sequences_as_episodes_are_played_at_once(
         }
         assert vllm_generation.LLM(max_num_seqs=100)["max_num_seqs"] == 100
     assert vllm_generation.LLM is dict
+
+
+def test_an_engine_with_sleep_mode_is_awake_for_a_whole_collection_and_gets_its_weights_again() -> None:
+    calls: list[Any] = []
+    engine = SimpleNamespace(wake_up=lambda: calls.append("wakes"), sleep=lambda level: calls.append(level))
+    trainer: Any = SimpleNamespace(vllm=SimpleNamespace(mode="colocate", llm=engine, enable_sleep_mode=True))
+    with suppress(RuntimeError), EpisodeTrainer.awake(trainer):
+        assert calls == ["wakes"]
+        assert not trainer.vllm.enable_sleep_mode  # by which TRL would wake it for each call
+        assert trainer._last_loaded_step == -1  # by which TRL transfers the weights in the next call
+        raise RuntimeError
+    assert trainer.vllm.enable_sleep_mode
+    assert calls == ["wakes", 2]
+
+
+def test_an_engine_without_sleep_mode_is_not_woken() -> None:
+    for engine in (None, SimpleNamespace(mode="server", enable_sleep_mode=True)):
+        trainer: Any = SimpleNamespace(vllm=engine)
+        with EpisodeTrainer.awake(trainer):
+            assert vars(trainer) == {"vllm": engine}
 
 
 def config(tmp_path: Path, **changed: Any) -> CreditConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
@@ -25,6 +26,7 @@ from hf_credit.rollouts import Decision, Ending, Episode, RolloutRequest, replay
 from hf_credit.rollouts.method_context import MethodContext
 
 CONTINUATION = "continuation"
+AT_ONCE = 1024  # rollouts whose contexts are kept: those of a whole update can take gigabytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class Continuations(Options, Around):
     """The episodes of another collector, and rollouts from the state before each decision: of the same policy, or of
     the run's model of `continuations`.
 
-    The rollouts serve only for comparison. A failed episode has none.
+    The rollouts serve only for comparison, and only their first step is kept. A failed episode has none.
 
     Args:
         rollouts: number from each state.
@@ -50,25 +52,26 @@ class Continuations(Options, Around):
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)
         origins = [
-            (rollout, decision)
+            (rollout, index)
             for rollout in collected.trained
             if rollout.episode.ending != Ending.ERROR
-            for decision in rollout.episode.decisions
+            for index, decision in enumerate(rollout.episode.decisions)
             if not decision.observed
         ]
-        recorded = self.template_kwargs is None
-        starts: list[RolloutRequest[Any]] = [
-            RolloutRequest(state=one.state, seed=seed, contexts={one.event: one.context_ids} if recorded else {})
-            for _, one in origins
-            for seed in range(self.rollouts)
-        ]
-        episodes = context.play(starts, policy="player", template_kwargs=self.template_kwargs)
-        context.total("tokens/continuations", sum(episode.generated_tokens for episode in episodes))
-        rollouts = [
-            Rollout(episode=episode, instance=origin.instance, trained=False, kind=CONTINUATION, source=decision.id)
-            for index, episode in enumerate(episodes)
-            for origin, decision in [origins[index // self.rollouts]]
-        ]
+        rollouts, at_once = list[Rollout](), max(AT_ONCE // self.rollouts, 1)
+        for first in range(0, max(context.gather([len(origins)])), at_once):  # on all processes
+            some = origins[first : first + at_once]
+            begun = [replay_from(context.interaction, context.chat, one.episode, index) for one, index in some]
+            if self.template_kwargs is not None:
+                begun = [RolloutRequest(state=one.state) for one in begun]
+            starts = [replace(one, seed=seed) for one in begun for seed in range(self.rollouts)]
+            episodes = context.play(starts, policy="player", template_kwargs=self.template_kwargs)
+            context.total("tokens/continuations", sum(episode.generated_tokens for episode in episodes))
+            for episode in episodes:
+                origin, index = some[episode.start // self.rollouts]
+                rest: Any = {"decisions": tuple(chain(*episode.steps[:1])), "conversations": {}, "final_state": None}
+                of: Any = {"instance": origin.instance, "source": origin.episode.decisions[index].id}
+                rollouts.append(Rollout(episode=replace(episode, **rest), trained=False, kind=CONTINUATION, **of))
         return replace(collected, rollouts=(*collected.rollouts, *rollouts))
 
 

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from hf_credit.critics.backbone import Backbone
 from hf_credit.critics.critic import CriticConfig, context_batch, head_and_weights
+from hf_credit.critics.inputs import context_inputs, read_once
 from hf_credit.critics.weights import Saved
 from hf_credit.rollouts.batches import micro_batches
 from hf_credit.rollouts.method_context import CriticInput
@@ -91,16 +92,19 @@ class BeliefHead(Saved):
 
     @torch.no_grad()
     def _states(self, inputs: Sequence[CriticInput]) -> Tensor:
-        texts = [one.ids if self.max_tokens is None else one.ids[-self.max_tokens :] for one in inputs]
         device = self.accelerator.device
-        batch = {name: value.to(device) for name, value in context_batch(texts, self.pad_token_id).items()}
-        batch["row"] = torch.arange(len(texts), device=device)
-        states = torch.zeros(len(texts), self.backbone.width, device=device)
+        rows, numbers = read_once(context_inputs([one.ids[-(self.max_tokens or 0) :] for one in inputs]))
+        row_of = torch.tensor(numbers)
+        batch = context_batch([one.ids for one in rows], self.pad_token_id)
+        batch["row"] = torch.arange(len(rows))
+        states = torch.zeros(len(inputs), self.backbone.width, device=device)
         with self.backbone.reading(training=False):
             for part in micro_batches(batch, self.config.micro_batch_rows):
                 with self.accelerator.autocast():
-                    hidden = self.backbone.hidden_states(part["prompt_ids"], part["prompt_mask"])
-                states[part["row"]] = hidden[:, -1].float()
+                    hidden = self.backbone.hidden_states(part["prompt_ids"].to(device), part["prompt_mask"].to(device))
+                for row, own in zip(part["row"].tolist(), hidden, strict=True):
+                    at = [at - len(rows[row].ids) - 1 for at in rows[row].at]  # from the end, as prompts are
+                    states[row_of == row] = own[at].float()
         return states
 
     def _log_probabilities(self, outputs: Tensor) -> list[Tensor]:

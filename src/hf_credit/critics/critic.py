@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_credit.boundary import Range
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
+from hf_credit.critics.inputs import read_once
 from hf_credit.critics.weights import ReplicatedWeights, Saved, weights_file
 from hf_credit.options import Count, Options, Positive, filled_by_factory
 from hf_credit.rollouts import Row
@@ -141,8 +142,9 @@ class Critic(Saved):
         """Returns the values at the positions of each input."""
         if not inputs:
             return []
-        values = self.values(self._batch(inputs)).tolist()
-        return [tuple(own[column] for column in self._columns(one)) for own, one in zip(values, inputs, strict=True)]
+        batch, places = self._batch(inputs)
+        values = self.values(batch).tolist()
+        return [tuple(values[row][column] for column in columns) for row, columns in places]
 
     def fit(
         self, batch: Mapping[str, Tensor], returns: Tensor, mask: Tensor, old_values: Tensor | None = None
@@ -211,11 +213,11 @@ class Critic(Saved):
         Returns:
             The metrics of `fit`.
         """
-        batch = self._batch(inputs) if inputs else context_batch([], self.pad_token_id)
+        batch, places = self._batch(inputs)
         returns = torch.zeros(batch["completion_ids"].shape)
         old, mask = torch.zeros_like(returns), torch.zeros_like(returns, dtype=torch.bool)
-        for row, one in enumerate(inputs):
-            for column, target, value in zip(self._columns(one), targets[row], values[row], strict=True):
+        for (row, columns), of_input, known in zip(places, targets, values, strict=True):
+            for column, target, value in zip(columns, of_input, known, strict=True):
                 returns[row, column], old[row, column], mask[row, column] = target, value, True
         return self.fit(batch, returns, mask, old)
 
@@ -303,24 +305,20 @@ class Critic(Saved):
             raise ValueError("the prompt of a critic's sequence must not be empty, got one without tokens; remove it.")
         return sequences
 
-    def _batch(self, inputs: Sequence[CriticInput]) -> dict[str, Tensor]:
-        """Inputs as rows; the completion of a row begins at the first position, since values precede their tokens."""
-        rows = []
-        for one in inputs:
-            ids, first = self._shortened(one)
-            # The value after the last token needs another token, which is not read.
-            rows.append(Row.without_credit(ids[:first], (*ids[first:], self.pad_token_id)))
-        return pad_rows(rows, self.pad_token_id)
+    def _batch(self, inputs: Sequence[CriticInput]) -> tuple[dict[str, Tensor], list[tuple[int, list[int]]]]:
+        """Inputs as rows, by `read_once`, and of each input its row and the columns of its positions there. The
+        completion of a row begins at the first position, since values precede their tokens."""
+        read = list(map(self._shortened, inputs))
+        texts, numbers = read_once(read)
+        places = [(row, [at - texts[row].at[0] for at in one.at]) for one, row in zip(read, numbers, strict=True)]
+        # The value after the last token needs another token, which is not read.
+        rows = [Row.without_credit(one.ids[: one.at[0]], (*one.ids[one.at[0] :], self.pad_token_id)) for one in texts]
+        return pad_rows(rows, self.pad_token_id) if rows else context_batch([], self.pad_token_id), places
 
-    def _columns(self, text: CriticInput) -> list[int]:
-        """The columns of an input's positions in the completion of its row."""
-        ids, first = self._shortened(text)
-        removed = len(text.ids) - len(ids)
-        return [max(at - removed, 1) - first for at in text.at]
-
-    def _shortened(self, text: CriticInput) -> tuple[tuple[int, ...], int]:
+    def _shortened(self, text: CriticInput) -> CriticInput:
         ids = text.ids if self.max_tokens is None else text.ids[-self.max_tokens :]
-        return ids, max(text.at[0] - (len(text.ids) - len(ids)), 1)
+        removed = len(text.ids) - len(ids)
+        return CriticInput(ids=ids, at=tuple(max(at - removed, 1) for at in text.at))
 
     def _parts(self, batch: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         return micro_batches(batch, self.config.micro_batch_rows) if len(batch["prompt_ids"]) else []

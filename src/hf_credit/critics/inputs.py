@@ -56,6 +56,19 @@ def context_inputs(contexts: Sequence[Context]) -> list[CriticInput]:
     return [CriticInput(ids=ids, at=(len(ids),)) for ids in contexts]
 
 
+def read_once(inputs: Sequence[CriticInput]) -> tuple[list[CriticInput], list[int]]:
+    """Returns inputs that join one with those after it that extend it, and of each input its index there."""
+    joined, numbers = list[CriticInput](), list[int]()
+    for one in inputs:
+        # An equal position has a target of its own.
+        if joined and one.at[0] > joined[-1].at[-1] and one.ids[: len(joined[-1].ids)] == joined[-1].ids:
+            joined[-1] = CriticInput(ids=one.ids, at=joined[-1].at + one.at)
+        else:
+            joined.append(one)
+        numbers.append(len(joined) - 1)
+    return joined, numbers
+
+
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """The places of an episode's values in its critic inputs: pairs of an input and the index of a position in it.

@@ -232,12 +232,14 @@ class StateGroup:
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         groups: dict[Any, dict[str, float]] = {}
+        known = set[str]()  # a decision that episodes share is told apart by its context, which is long, only once
         for rollout in collected.trained:
             rewards = _rewards(rollout.episode, self.bonus)
             for one, reward in zip(rollout.episode.decisions, rewards, strict=True):
-                if reward is not None and not math.isnan(reward):
+                if one.id not in known and reward is not None and not math.isnan(reward):
+                    known.add(one.id)
                     of_state = groups.setdefault((rollout.instance, one.event, one.step, one.context_ids), {})
-                    of_state.setdefault(one.id, reward)
+                    of_state[one.id] = reward
         context.mean("process_reward/mean", [reward for group in groups.values() for reward in group.values()])
         telling = [group for group in groups.values() if len({*group.values()}) > 1]
         context.mean("state_groups/equal", [1.0] * (len(groups) - len(telling)) + [0.0] * len(telling))

@@ -10,6 +10,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, ClassVar, Self
 
+from hf_credit.collectors.forks import AT_ONCE
 from hf_credit.options import Count, Options
 from hf_credit.oracles import Judge, Move
 from hf_credit.playing import Sampling
@@ -50,11 +51,12 @@ class ContinuationsJudge(Options, Judge):
         if distinct:
             engine = Engine(moves[0].interaction, **self._loaded)
             requests = [RolloutRequest[Any](state=state, seed=i) for state in distinct for i in range(self.rollouts)]
-            played = engine.run(requests)
-            costs["tokens"] += Ledger.of(played).tokens
-            for request, episode in zip(requests, played, strict=True):
-                if episode.ending != Ending.ERROR:
-                    outcomes.setdefault(request.state, []).append(episode.outcome)
+            for first in range(0, len(requests), AT_ONCE):
+                played = engine.run(requests[first : first + AT_ONCE])
+                costs["tokens"] += Ledger.of(played).tokens
+                for episode in played:
+                    if episode.ending != Ending.ERROR:
+                        outcomes.setdefault(requests[first + episode.start].state, []).append(episode.outcome)
         return [fmean(outcomes[state]) if state in outcomes else None for state in after]
 
     def _after(self, move: Move) -> Any:

@@ -264,11 +264,13 @@ def reply_logprobs(
         ids = ids.to(model.device)
         row_media = (media or Media(None)).of_rows((context, ()) for context, _ in batch)
         others = media.inputs(model, ids, row_media["media"]) if media and row_media else {}
+        first = min(len(context) for context, _ in batch) - 1  # whose logits are of a reply
+        inputs: Any = {"input_ids": ids, "use_cache": False, "logits_to_keep": longest - first, **others}
         with evaluating(model):
-            logits = cast(Any, model)(input_ids=ids, use_cache=False, **others).logits
+            logits = cast(Any, model)(**inputs).logits[:, first - longest :]
         lengths = [len(reply) for _, reply in batch]
         rows = torch.repeat_interleave(torch.tensor(lengths))
-        columns = [column for x, y in batch for column in range(len(x) - 1, len(x) + len(y) - 1)]
+        columns = [column for x, y in batch for column in range(len(x) - 1 - first, len(x) + len(y) - 1 - first)]
         logits = logits[rows, torch.tensor(columns, dtype=torch.long)].double().cpu() / temperature
         replies = torch.tensor([token for _, reply in batch for token in reply], dtype=torch.long)
         values = iter(logits.log_softmax(-1).gather(-1, replies[:, None]).squeeze(-1).tolist())

@@ -177,8 +177,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         if training:
             PULSE.phase = "generating"
         with self.forgetting():
-            with self.timed("time/rollouts"):
-                collected = self.collect(inputs)
+            with self.timed("time/rollouts"), self.awake():
+                collected = self.collect(inputs if training else self.unplayed(inputs))
             if training:
                 refuse_total_failure(collected.episodes, self.ranks.gather)
                 PULSE.phase = "crediting"
@@ -262,6 +262,22 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         # One completion for each context: vLLM's server would answer a whole group from its first context.
         others = self.chat.media.generation_inputs(self.accelerator.unwrap_model(self.model), contexts)
         return self._generate_single_turn(list(map(list, contexts)), None, others, 1)
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Context in which vLLM stays awake, which TRL would wake, with a transfer of all weights, each turn."""
+        if self.vllm is None or self.vllm.mode != "colocate" or not self.vllm.enable_sleep_mode:
+            yield
+            return
+        vllm_generation.empty_cache()
+        self.vllm.llm.wake_up()
+        self._last_loaded_step = -1  # the weights did not outlast the sleep
+        self.vllm.enable_sleep_mode = False
+        try:
+            yield
+        finally:
+            self.vllm.enable_sleep_mode = True
+            self.vllm.llm.sleep(level=2)
 
     def new_client(self, url: str) -> Any:
         return vllm_generation.VLLMClient(base_url=url)

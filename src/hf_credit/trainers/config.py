@@ -269,6 +269,7 @@ class CreditConfig(RunSettings, GRPOConfig):
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
             `per_device_train_batch_size` and the number of processes, whose product must divide it; `None` leaves
             TRL's own arithmetic. The method's collector decides how many episodes it plays of each row.
+        per_device_eval_batch_size: as in TRL; `None` is as many task rows as in training, and at least 8.
         reuse_prefixes: whether replies reuse the keys and values of the turn before, where possible. That is where the
             policy itself generates in evaluation mode, with parameters that are not sharded and torch's own attention.
             Otherwise, and with `False`, TRL's call reads every context from its start.
@@ -295,6 +296,7 @@ class CreditConfig(RunSettings, GRPOConfig):
 
     instances_per_update: int | None = None
     num_generations: int = 1
+    per_device_eval_batch_size: int | None = None  # type: ignore[assignment]
     reuse_prefixes: bool = True
     share_prompts: bool = True
     rows_per_forward: int | None = None
@@ -314,6 +316,9 @@ class CreditConfig(RunSettings, GRPOConfig):
         self._derive_accumulation()
         self._refuse_odd_batch()
         evaluated = self.num_generations_eval
+        if self.per_device_eval_batch_size is None:
+            rows = self.per_device_train_batch_size * (self.steps_per_generation or self.gradient_accumulation_steps)
+            self.per_device_eval_batch_size = -(-max(rows, 8) // (evaluated or 1)) * (evaluated or 1)
         # TRL requires groups of two or more, for its own advantages.
         self.num_generations, self.num_generations_eval = 2, evaluated or 1
         super().__post_init__()

@@ -130,7 +130,6 @@ class CreditTrainer(EpisodeTrainer):
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if not self.model.training:
-            self.evaluation_context.exchange()
             return {}
         credit = self.method.estimator(collected, self.context, self.memory)
         self.context.exchange()
@@ -151,6 +150,11 @@ class CreditTrainer(EpisodeTrainer):
             )
         in_loss = credit_in_loss(collected, credit, self.ranks.gather)
         return in_loss if self.adapters is None else self.adapters.learning_credit(collected.episodes, in_loss)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().evaluation_loop(*args, **kwargs)
+        self.evaluation_context.exchange()  # once: means are over all batches
+        return output
 
     # What a method may ask for ------------------------------------------------------------------------------------
 

@@ -274,6 +274,7 @@ class LossMetrics:
 class EpisodeLog(Trainer):
     """A trainer that logs metrics of episodes and of the loss, apart for training and evaluation."""
 
+    args: Any
     chat: Chat
     interaction: Interaction[Any]
     ledger: Ledger
@@ -285,6 +286,8 @@ class EpisodeLog(Trainer):
         super().__init__(*args, **kwargs)
         self.metrics: dict[str, dict[str, list[float]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
         self.loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
+        self._evaluated: list[EpisodeSummary] = []  # of all batches of an evaluation
+        self._rows_left = math.inf  # of an evaluation, over all processes
 
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, whose value is the same on every process."""
@@ -305,11 +308,26 @@ class EpisodeLog(Trainer):
             PULSE.begin("evaluating")
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = len(dataloader.dataset) if hasattr(dataloader.dataset, "__len__") else math.inf
+        self._rows_left = rows * (self.args.num_generations_eval or 1)
+        return super().evaluation_loop(dataloader, *args, **kwargs)
+
+    def unplayed(self, rows: list[Any]) -> list[Any]:
+        """The rows without those that fill up the last batch of several processes: the first ones again."""
+        counts = self.ranks.gather([len(rows)])
+        own = self._rows_left - sum(counts[: self.accelerator.process_index])
+        self._rows_left -= sum(counts)
+        return [row for place, row in enumerate(rows) if place < own]
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"
         prefix = "" if mode == "train" else f"{self._evaluated_as}_"
         if mode == "eval":
             logs.pop(f"{prefix}loss", None)  # an evaluation has no credit, so its loss is 0
+            found = update_metrics(self._evaluated) if self._evaluated else {}
+            self.metrics[mode] |= {name: [one] for name, one in found.items() if "advantages/" not in name}
+            self._evaluated = []
         logs |= {f"{prefix}{name}": value for name, value in self.loss_metrics[mode].taken(self.accelerator).items()}
         for name, values in self.metrics[mode].items():
             known = [value for value in values if not math.isnan(value)]
@@ -320,10 +338,11 @@ class EpisodeLog(Trainer):
     def log_episodes(self, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         """Logs the counted episodes, and passes all on to callbacks. Called on every process."""
         summaries = self.ranks.gather(summaries_of(collected, advantages, self.chat.end_tokens))
-        for name, value in update_metrics(summaries).items():
-            if self.model.training or "advantages/" not in name:  # an evaluation has no credit
+        if not self.model.training:
+            self._evaluated += summaries
+        else:
+            for name, value in update_metrics(summaries).items():
                 self.log_metric(name, value)
-        if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
             gathered = self.ranks.gather([dict(Costs(self.interaction).costs())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,13 @@ def shards_weights(accelerator: Accelerator) -> bool:
     deepspeed = accelerator.state.deepspeed_plugin
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return fsdp is not None or (deepspeed is not None and deepspeed.zero_stage == 3)
+
+
+def keep_precision(accelerator: Accelerator) -> None:
+    """Keeps accelerate's mixed precision of FSDP2 from rounding a model's outputs, which are log-probabilities."""
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    if plugin is not None and plugin.fsdp_version == 2 and plugin.mixed_precision_policy is not None:
+        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.samplers import Player
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, StopWhenSpent, watched
 from hf_credit.trainers.component import Component
-from hf_credit.trainers.ranks import from_main
+from hf_credit.trainers.ranks import from_main, keep_precision
 from hf_credit.trainers.saving import correct_card, save_task
 
 logger = logging.getLogger(__name__)
@@ -122,6 +122,10 @@ class ResumableTrainer(Trainer):
         self.add_callback(IntervalsOfThisRun())
         if self.args.max_sampled_tokens is not None:
             self.add_callback(StopWhenSpent(self))
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        keep_precision(self.accelerator)
 
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update."""
