@@ -58,7 +58,7 @@ class Continuations(Options, Around):
             for index, decision in enumerate(rollout.episode.decisions)
             if not decision.observed
         ]
-        rollouts, at_once = list[Rollout](), max(AT_ONCE // self.rollouts, 1)
+        rollouts, tokens, at_once = list[Rollout](), 0, max(AT_ONCE // self.rollouts, 1)
         for first in range(0, max(context.gather([len(origins)])), at_once):  # on all processes
             some = origins[first : first + at_once]
             begun = [replay_from(context.interaction, context.chat, one.episode, index) for one, index in some]
@@ -66,12 +66,13 @@ class Continuations(Options, Around):
                 begun = [RolloutRequest(state=one.state) for one in begun]
             starts = [replace(one, seed=seed) for one in begun for seed in range(self.rollouts)]
             episodes = context.play(starts, policy="player", template_kwargs=self.template_kwargs)
-            context.total("tokens/continuations", sum(episode.generated_tokens for episode in episodes))
+            tokens += sum(episode.generated_tokens for episode in episodes)
             for episode in episodes:
                 origin, index = some[episode.start // self.rollouts]
                 rest: Any = {"decisions": tuple(chain(*episode.steps[:1])), "conversations": {}, "final_state": None}
                 of: Any = {"instance": origin.instance, "source": origin.episode.decisions[index].id}
                 rollouts.append(Rollout(episode=replace(episode, **rest), trained=False, kind=CONTINUATION, **of))
+        context.total("tokens/continuations", tokens)
         return replace(collected, rollouts=(*collected.rollouts, *rollouts))
 
 
