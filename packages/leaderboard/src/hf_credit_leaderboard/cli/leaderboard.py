@@ -81,7 +81,7 @@ def verify(
     seconds: Annotated[float, typer.Option(help="Time limit for the verification of an entry, in seconds.")] = 3600,
     endpoint: EndpointOption = None,
 ) -> None:
-    """Verifies every open pull request, and merges it with a signed record or closes it with a reason.
+    """Verifies every open pull request, lists its entry with a signed record or gives a reason, and closes it.
 
     \b
     Example:
