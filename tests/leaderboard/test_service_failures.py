@@ -13,7 +13,8 @@ from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
 from hf_credit.hub.retries import HubError
-from hf_credit_leaderboard import playing, service, verification
+from hf_credit.hub.safety import MOST_FILES
+from hf_credit_leaderboard import playing, service, sources, verification
 from hf_credit_leaderboard.confined import Limits
 from hf_credit_leaderboard.entries import Checkpoint
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED
@@ -49,6 +50,18 @@ def refused_and_listed(world: World, closed: list[int], policy: str, **options: 
     assert world.verifier().results().row(honest.id).badge == VERIFIED
     assert list(world.verifier().rulings()) == []
     return refused
+
+
+def test_a_season_that_is_full_refuses_an_entry_before_it_is_played(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One more, with its record, would be more files than anybody's client takes.
+    assert 2 * sources.MOST_LISTED == MOST_FILES
+    monkeypatch.setattr(service, "MOST_LISTED", 0)
+    number = world.send(packed(*world.entry("poor", name="too late")))
+    ruling = world.verifier(play=lambda *_: {}).handle(number)
+    assert ruling.reason == "a season may list at most 0 entries, got one more; submit to the next season."
+    assert world.discussion(number).status == "closed"
 
 
 def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:

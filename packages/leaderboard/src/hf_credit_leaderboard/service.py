@@ -30,7 +30,7 @@ from hf_credit_leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit_leaderboard.results import Results
 from hf_credit_leaderboard.seasons import SeasonSecret
-from hf_credit_leaderboard.sources import Hub
+from hf_credit_leaderboard.sources import MOST_LISTED, Hub
 from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
 from hf_credit_leaderboard.weights import WANTED
 
@@ -226,8 +226,11 @@ class Verifier:
             raise Refusal(
                 f"the name of an entry must be 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
             )
-        if paths[0] in self._repo.tree("main"):
+        listed = [path for path in self._repo.tree("main") if path.startswith("entries/")]
+        if paths[0] in listed:
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
+        if len(listed) >= MOST_LISTED:
+            raise Refusal(f"a season may list at most {MOST_LISTED} entries, got one more; submit to the next season.")
         for path, most in zip(paths, (MOST_BYTES, entries.MOST_REPLIES_BYTES), strict=True):
             if after[path].size > most:
                 raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
