@@ -75,6 +75,20 @@ def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World
     assert str(tmp_path.parent) not in told
 
 
+def test_neither_a_reason_nor_the_log_has_control_characters_of_strangers(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def play(*_: Any) -> dict[str, Any]:
+        raise AssertionError("the template says \x1b[2J\u202e")
+
+    number = world.send(copied(world))
+    ruling = world.verifier(play=play).handle(number)
+    events = [getattr(event, "content", "") for event in world.discussion(number).events]
+    for told in (ruling.reason, "".join(events), caplog.text):
+        assert r"the template says \x1b[2J\u202e" in told
+        assert "\x1b" not in told
+
+
 def test_a_name_that_is_a_pattern_closes_its_own_request_alone(world: World) -> None:
     listed = packed(*world.entry("poor"))
     assert world.verifier().handle(world.send(listed)).listed

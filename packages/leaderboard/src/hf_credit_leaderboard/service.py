@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import logging
 import shutil
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -289,7 +290,7 @@ class Verifier:
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Ruling:
         # The reason may quote untrusted text, and a comment is Markdown.
-        self._close(number, "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```")
+        self._close(number, "Refused:\n\n```\n" + reason[:2000].replace("`", "'") + "\n```")
         return Ruling(number=number, entry=name, listed=False, reason=reason)
 
     def _close(self, number: int, comment: str) -> None:
@@ -298,11 +299,11 @@ class Verifier:
 
 def _reason(error: Exception, what: str) -> str:
     """Returns in one line why an entry is not listed, without folders of this machine, since it is published, and logs
-    the traceback of any error but a `ValueError`."""
-    line = without_folders(first_line(error))
+    the traceback of any error but a `ValueError`. Both may quote texts of strangers."""
+    line = written_out(without_folders(first_line(error)))
     if isinstance(error, ValueError):
         return line
-    logger.error("could not check %s", what, exc_info=error)
+    logger.error("could not check %s:\n%s", what, written_out("".join(traceback.format_exception(error))))
     return f"the check of an entry must not fail, got {type(error).__name__}: {line}; correct its files."
 
 
