@@ -32,6 +32,7 @@ MOST_ANSWERS = 1000
 _MOST_OTHER = 2**20  # bytes of a redirect or an error
 _NAME = re.compile(r"[0-9A-Za-z_.-]{1,128}")
 _DESCRIPTION = re.compile(r".*/api/(models|datasets|spaces)/[^/]+(/[^/]+)?(/revision/[^/]+)?")
+_DESCRIBES = "hf_credit_describes"
 _WITH_XET = re.compile(r"(.+\.)?(huggingface\.co|hf\.co)")
 
 
@@ -53,7 +54,7 @@ def hooked(client: Any) -> Any:
     """Returns a client of huggingface_hub, with the checks."""
     if client.timeout == httpx.Timeout(None):
         client.timeout = TIMEOUT
-    client.event_hooks["request"].append(_ask_for_plain_bytes)
+    client.event_hooks["request"].append(_prepare)
     client.event_hooks["response"].append(_check)
     return client
 
@@ -82,7 +83,10 @@ def place_of(request: Any) -> str:
     return str(request.url.netloc.decode())
 
 
-def _ask_for_plain_bytes(request: Any) -> None:
+def _prepare(request: Any) -> None:
+    """Asks for plain bytes, and notes what a request is for, which its redirects share."""
+    if request.method == "GET" and _DESCRIPTION.fullmatch(request.url.path):
+        request.extensions[_DESCRIBES] = True
     if _BOUND.get() is not None:
         request.headers["Accept-Encoding"] = "identity"
 
@@ -125,7 +129,7 @@ def _check_names(response: Any) -> None:
 
 def _check_commit(response: Any) -> None:
     """Checks the commit in a description of a repository."""
-    if response.request.method != "GET" or not _DESCRIPTION.fullmatch(response.request.url.path):
+    if _DESCRIBES not in response.request.extensions:
         return
     response.read()
     try:

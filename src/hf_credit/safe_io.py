@@ -12,7 +12,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -78,7 +78,7 @@ def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPT
 
 
 def parse_yaml(text: str, strict: bool = False) -> Any:
-    """Returns the value of a YAML text of plain values.
+    """Returns the value of a YAML text of plain values; a date or a time, such as 12:30, is text.
 
     Args:
         text: to read.
@@ -176,7 +176,13 @@ def _refuse_surrogates(text: str) -> None:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """YAML with a bounded number of values in its aliases, and no alias within its own value."""
+    """YAML of JSON's types, with a bounded number of values in its aliases, and no alias within its own value."""
+
+    yaml_constructors: ClassVar[dict[str, Any]] = {
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -195,6 +201,14 @@ class _BoundedLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         if event.anchor is not None:
             self._sizes[event.anchor] = self._nodes - before
+        return node
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        node = super().compose_scalar_node(anchor)
+        kind = node.tag.rpartition(":")[2]
+        # Times and dates are text: a number of base 60 takes quadratic time, and a date is no plain value.
+        if kind == "timestamp" or (kind in ("int", "float") and ":" in node.value):
+            node.tag = self.DEFAULT_SCALAR_TAG
         return node
 
     def _count(self, nodes: int) -> None:

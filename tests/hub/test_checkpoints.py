@@ -115,11 +115,11 @@ def test_the_card_says_what_was_measured_what_it_cost_and_where_it_is_from(run: 
     )
     results = EvalResults(records=records, about={"dataset": "them/benchmark", "split": "test"})
     (run / "evaluation.json").write_text(results.to_json())
-    (run / "README.md").write_text("---\nlicense: mit\ntags: [trl]\n---\n# Model card\n\nTRL's words.\n")
+    (run / "README.md").write_text("---\nlicense: mit\ntags: [trl]\nage: 1:30\n---\n# Model card\n\nTRL's words.\n")
     files = collected(run, tmp_path)
     _, front, body = files["README.md"].decode().split("---\n", 2)  # type: ignore[union-attr]
     about = yaml.safe_load(front)
-    assert about["license"] == "mit"
+    assert (about["license"], about["age"]) == ("mit", "1:30")
     assert about["tags"] == ["hf-credit", "reinforcement-learning", "trl"]
     (index,) = about["model-index"][0]["results"]
     assert {"type": "success", "name": "success rate", "value": 0.75} in index["metrics"]

@@ -80,6 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("X-Error-Code", "EntryNotFound")
             self.send_header("Content-Length", "0")
             self.end_headers()
+        elif "/api/" in self.path and "/tree/" not in self.path and "renamed" in harm:
+            self.send_response(307)
+            self.send_header("Location", harm["renamed"])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif "/resolve/" in self.path:
             headers = {"ETag": f'"{ETAG}"', "X-Repo-Commit": COMMIT, "Content-Length": "2", **harm.get("headers", {})}
             self.send(BODY, {name: value for name, value in headers.items() if value is not None})
@@ -245,11 +250,14 @@ def test_no_way_to_the_hub_writes_beyond_its_cache(hostile: Hostile, by_default:
     assert {one.name for one in by_default.iterdir()} <= {"caches", "victim", "policy"}
 
 
+@pytest.mark.parametrize("renamed", [{}, {"renamed": "/elsewhere"}], ids=["", "redirected"])
 @pytest.mark.parametrize("name", ["{tmp}/made", "../../../../made", "..", 5, ["a"]], ids=str)
 @pytest.mark.parametrize("way", ["rows of tasks", "rows in streaming", "datasets itself", "huggingface_hub itself"])
-def test_no_commit_in_a_body_names_a_folder(hostile: Hostile, by_default: Path, way: str, name: Any) -> None:
+def test_no_commit_in_a_body_names_a_folder(
+    hostile: Hostile, by_default: Path, way: str, name: Any, renamed: dict[str, str]
+) -> None:
     commit = name.format(tmp=by_default) if isinstance(name, str) else name
-    hostile.harm = {"sha": commit, "missing": ("README.md", ".py")}
+    hostile.harm = {"sha": commit, "missing": ("README.md", ".py"), **renamed}
     assert "could name any file of this machine" in _refusal(WAYS[way], by_default)
     assert {one.name for one in by_default.iterdir()} <= {"caches", "victim"}
 

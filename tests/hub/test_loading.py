@@ -184,3 +184,8 @@ def test_an_upload_whose_client_another_of_its_threads_closed_is_tried_again(hub
 
     assert retries.retried(upload, "uploading") == 401
     assert attempts == 2
+
+
+def test_an_error_shows_the_control_characters_of_a_hub_by_their_codes() -> None:
+    error = retries.explained(OSError("busy \x1b[2J\u202e"), "reading me/x")
+    assert str(error) == r"reading me/x: OSError: busy \x1b[2J\u202e"

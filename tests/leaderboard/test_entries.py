@@ -73,6 +73,8 @@ def test_an_entry_of_before_keeps_its_bytes_and_what_its_sampling_meant(entry_of
         ({"name": "e\u0301"}, "normal form C"),
         ({"name": "x" * 81}, "1 to 80 characters"),
         ({"name": "two\nlines"}, "printable"),
+        ({"name": "C3\u3164"}, "remove invisible characters"),
+        ({"name": "C3\ufe0f"}, "remove invisible characters"),
         ({"benchmark": "me/benchmark@main"}, "40 hexadecimal digits"),
         ({"checkpoints": ()}, "1 to 64 checkpoints"),
         ({"sampling": {"temperature": -1}}, "temperature"),

@@ -124,7 +124,7 @@ def test_ten_good_entries_are_listed_among_hostile_ones(
     reasons = {account: found[numbers[account]].reason for account in hostile}
     assert "compute neither NaN nor infinity, got ValueError" in reasons["infinite"]
     assert all("must hold no token" in reasons[one] for one in ("template", "named", TOKEN))
-    assert "must stay open during its check" in reasons["closing"]
+    assert "must be open, got one that is closed" in reasons["closing"]
     assert "AssertionError: whatever it is" in reasons["raising"]
     assert list(hosted.verifier().rulings()) == []
 

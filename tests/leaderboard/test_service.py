@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from huggingface_hub import CommitOperationAdd
+from huggingface_hub.hf_api import RepoFile
 from pyarrow import parquet
 
 from hf_credit.hub import retries
@@ -140,7 +141,8 @@ def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: Worl
     assert row.record is not None
     assert row.record.public["claimed"] == row.record.public["found"] == submission.score
     assert len(row.record.secret[0]) == 24
-    assert world.discussion(number).status == "merged"
+    assert world.discussion(number).status == "closed"
+    assert "Listed: `verified`" in str([vars(event) for event in world.discussion(number).events])
     assert (again.number, again.listed) == (second, False)
     assert "listed twice" in again.reason
     assert list(world.verifier().rulings()) == []
@@ -209,6 +211,27 @@ def test_edited_outcomes_are_refused(world: World) -> None:
     worse = next(place for place, one in enumerate(episodes) if one.outcome == 0)
     episodes[worse] = dataclasses.replace(episodes[worse], outcome=1.0)
     refused(world, entry, episodes, "its outcome as 1.0")
+
+
+def test_what_is_pushed_during_a_check_never_lands(world: World) -> None:
+    submission = packed(*world.entry("poor", name="pushed to"))
+    number, api = world.send(submission), world.verifier().api
+    others = api.list_repo_tree(RESULTS, repo_type="dataset", recursive=True)
+    before = {one.path: one.blob_id for one in others if isinstance(one, RepoFile)}
+
+    def push_and_play(request: Any, readable: Any, limits: Any) -> dict[str, Any]:
+        pushed = {paths_of(submission.id)[0]: b"{}", "README.md": b"# Mine\n", "records/x.json": b"{}"}
+        operations = [CommitOperationAdd(path, content) for path, content in pushed.items()]
+        where: dict[str, Any] = {"repo_type": "dataset", "revision": f"refs/pr/{number}"}
+        api.create_commit(RESULTS, operations, commit_message="Change", **where)
+        return playing.answer(request)
+
+    assert world.verifier(play=push_and_play).handle(number).listed
+    files = world.hub.get(RESULTS, "dataset", checked=False).files
+    assert files.keys() - before.keys() == {*submission.files, f"records/{submission.id}.json"}
+    assert [files[name].read_bytes() for name in submission.files] == list(submission.files.values())
+    assert files["README.md"].read_bytes() == b"# Results\n"
+    assert world.discussion(number).status == "closed"
 
 
 def test_an_oracles_replies_under_a_policys_name_are_refused(world: World) -> None:

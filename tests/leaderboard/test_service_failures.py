@@ -13,7 +13,8 @@ from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
 from hf_credit.hub.retries import HubError
-from hf_credit_leaderboard import playing, service, verification
+from hf_credit.hub.safety import MOST_FILES
+from hf_credit_leaderboard import playing, service, sources, verification
 from hf_credit_leaderboard.confined import Limits
 from hf_credit_leaderboard.entries import Checkpoint
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED
@@ -51,6 +52,18 @@ def refused_and_listed(world: World, closed: list[int], policy: str, **options: 
     return refused
 
 
+def test_a_season_that_is_full_refuses_an_entry_before_it_is_played(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One more, with its record, would be more files than anybody's client takes.
+    assert 2 * sources.MOST_LISTED == MOST_FILES
+    monkeypatch.setattr(service, "MOST_LISTED", 0)
+    number = world.send(packed(*world.entry("poor", name="too late")))
+    ruling = world.verifier(play=lambda *_: {}).handle(number)
+    assert ruling.reason == "a season may list at most 0 entries, got one more; submit to the next season."
+    assert world.discussion(number).status == "closed"
+
+
 def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:
     def play(*_: Any) -> dict[str, Any]:
         raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
@@ -60,6 +73,20 @@ def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World
     told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
     assert "No space left on device: 'ab'" in told
     assert str(tmp_path.parent) not in told
+
+
+def test_neither_a_reason_nor_the_log_has_control_characters_of_strangers(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def play(*_: Any) -> dict[str, Any]:
+        raise AssertionError("the template says \x1b[2J\u202e")
+
+    number = world.send(copied(world))
+    ruling = world.verifier(play=play).handle(number)
+    events = [getattr(event, "content", "") for event in world.discussion(number).events]
+    for told in (ruling.reason, "".join(events), caplog.text):
+        assert r"the template says \x1b[2J\u202e" in told
+        assert "\x1b" not in told
 
 
 def test_a_name_that_is_a_pattern_closes_its_own_request_alone(world: World) -> None:

@@ -35,6 +35,10 @@ def test_there_are_two_processes(reports):
     assert [report["world size"] for report in reports] == [2, 2]
 
 
+def test_who_waits_for_the_main_process_waits_beyond_the_timeout_of_collectives(reports):
+    assert [report["slow"] for report in reports] == ["of 0", "of 0"]
+
+
 def test_each_process_completes_its_episodes(reports):
     assert [report["both play"]["turns"] for report in reports] == [[1, 1, 1, 1, 1], [2, 6]]
     assert [report["one plays"]["turns"] for report in reports] == [[], [3]]

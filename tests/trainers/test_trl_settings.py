@@ -86,7 +86,7 @@ OF_TRANSFORMERS = {
     # evaluation; there are no predictions but the loss, and a training is what is done
     "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "prediction_loss_only", "do_train", "do_eval",
     # saving
-    "output_dir", "save_only_model", "save_strategy", "save_steps", "save_on_each_node", "save_total_limit",
+    "output_dir", "save_only_model", "save_strategy", "save_steps", "save_total_limit",
     "enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy",
     "hub_always_push", "load_best_model_at_end", "metric_for_best_model", "greater_is_better",
     "restore_callback_states_from_checkpoint", "resume_from_checkpoint",

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 
 from accelerate import Accelerator
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from hf_credit import make
 from hf_credit.policies.micro import build_tokenizer
@@ -24,7 +27,7 @@ from hf_credit.rollouts import (
     Row,
     refuse_total_failure,
 )
-from hf_credit.trainers.ranks import SynchronizedSampler
+from hf_credit.trainers.ranks import SynchronizedSampler, from_main
 
 
 class Count(Interaction):
@@ -107,6 +110,8 @@ def main(folder: Path) -> None:
         "gathered": ranks.gather([f"{rank}.{number}" for number in range(rank + 1)]),
         "none gathered": ranks.gather([]),
     }
+    _set_pg_timeout(timedelta(seconds=1))
+    report["slow"] = from_main(accelerator, lambda: time.sleep(3) or f"of {rank}")
     (folder / f"{rank}.json").write_text(json.dumps(report), encoding="utf-8")
     accelerator.end_training()
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment as Server
 from openenv.core.env_server.types import EnvironmentMetadata
@@ -22,6 +21,7 @@ from hf_credit._version import __version__
 from hf_credit.content import text_of
 from hf_credit.environments import Environment, State, make
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, task_seed
+from hf_credit.safe_io import read_yaml
 
 MOST_LISTED = 100
 """The most tasks in one list."""
@@ -41,7 +41,7 @@ def serve(declaration: Path, action: type, observation: type, state: type) -> An
     Raises:
         ValueError: as for `hf_credit.make`.
     """
-    named = yaml.safe_load(declaration.read_text(encoding="utf-8"))["hf_credit"]
+    named = read_yaml(declaration)["hf_credit"]
     environment = make(named["environment"], **named["options"])
     session = partial(SpaceEnvironment, environment, observation, state)
     name = environment.name

@@ -24,6 +24,7 @@ from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.model_cards import corrected, hub_id
 from hf_credit.redaction import redacted
 from hf_credit.rollouts.metric_names import METRICS, label
+from hf_credit.safe_io import parse_yaml
 from hf_credit.tasks import TaskSpec
 from hf_credit.tasks.commands import evaluation_command
 
@@ -167,7 +168,7 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
     found = _FRONT.match(card)
     if found is None:
         return {}, card
-    front = yaml.safe_load(found.group(1))
+    front = parse_yaml(found.group(1))
     return (front if isinstance(front, dict) else {}), card[found.end() :]
 
 

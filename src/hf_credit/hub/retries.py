@@ -21,7 +21,7 @@ from huggingface_hub.utils import parse_ratelimit_headers
 
 from hf_credit.checkpoint_store import StoreError
 from hf_credit.http_guard import MOST_BODY, RefusedAnswer, bounded, httpx, place_of, was_reached
-from hf_credit.redaction import redacted
+from hf_credit.redaction import redacted, written_out
 
 T = TypeVar("T")
 
@@ -130,8 +130,8 @@ def is_passing(error: BaseException) -> bool:
 
 
 def explained(error: BaseException, what: str) -> HubError:
-    """Returns an error that states the failure in one sentence, without tokens."""
-    return error if isinstance(error, HubError) else HubError(f"{what}: {redacted(_reason(error))}")
+    """Returns an error that states the failure in one sentence, without tokens and control characters."""
+    return error if isinstance(error, HubError) else HubError(f"{what}: {written_out(redacted(_reason(error)))}")
 
 
 def _reason(error: BaseException) -> str:

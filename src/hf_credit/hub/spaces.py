@@ -23,6 +23,7 @@ from hf_credit.hub.wheel import WHEEL, own_wheel
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.rollouts.scripts import OraclePlayer
+from hf_credit.safe_io import parse_yaml
 from hf_credit.trust import is_code
 
 _MOST_SEEDS = 64  # tried to find an episode in which the oracle earns the highest reward
@@ -76,7 +77,7 @@ def space_files(
         )
         for path, text in templates(Path(__file__).with_name("space")).items()
     }
-    declared = yaml.safe_load(files["openenv.yaml"])
+    declared = parse_yaml(files["openenv.yaml"])
     declared["hf_credit"]["options"] = dict(all_options)
     files["openenv.yaml"] = yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)
     values: dict[str, dict[str, Any]] = {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, broadcast_object_list, gather_object
+from accelerate.utils import DistributedType, gather_object
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -49,8 +52,19 @@ def backward(loss: Tensor, accelerator: Accelerator) -> None:
     accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
 
 
+@functools.lru_cache(maxsize=1)
+def _patient(world: Any) -> Any:
+    """The processes of the group `world`, as a group that waits for a month."""
+    return dist.new_group(timeout=timedelta(days=30), backend="gloo")
+
+
 def from_main(accelerator: Accelerator, ask: Callable[[], Any]) -> Any:
-    """What `ask` returns on the main process, on every process; its error there is raised on every process."""
+    """What `ask` returns on the main process, on every process; its error there is raised on every process.
+
+    The others wait for longer than `ddp_timeout` if need be: a publication takes as long as the network does.
+    """
+    several = accelerator.num_processes > 1
+    group = _patient(dist.group.WORLD) if several else None  # made while all are here
     answer: Any = None
     failure: Exception | None = None
     if accelerator.is_main_process:
@@ -58,7 +72,10 @@ def from_main(accelerator: Accelerator, ask: Callable[[], Any]) -> Any:
             answer = ask()
         except Exception as error:  # the other processes wait for an answer, whatever went wrong
             failure = error
-    answer, refusal = broadcast_object_list([answer, failure and (str(failure) or type(failure).__name__)])
+    told = [answer, failure and (str(failure) or type(failure).__name__)]
+    if several:
+        dist.broadcast_object_list(told, group=group)
+    answer, refusal = told
     if refusal is None:
         return answer
     raise failure or ValueError(refusal)

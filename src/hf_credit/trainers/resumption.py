@@ -253,7 +253,7 @@ class ResumableTrainer(Trainer):
             self.args.save_total_limit, self._saving = limit, False
         self._complete = folder.resolve()
         if self.args.push_to_hub:
-            self._push_from_checkpoint(str(folder))
+            from_main(self.accelerator, lambda: self._push_from_checkpoint(str(folder)))
         if saves:
             best = self.state.best_model_checkpoint
             rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
@@ -299,10 +299,12 @@ class ResumableTrainer(Trainer):
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)
         self.save_model(_internal_call=True)
-        if not self.is_world_process_zero():
-            return None
-        self.create_model_card(model_name=self.hub_model_id.rpartition("/")[2], **kwargs)
-        return self._publish(Path(self.args.output_dir), token, private)
+
+        def published() -> Any:
+            self.create_model_card(model_name=self.hub_model_id.rpartition("/")[2], **kwargs)
+            return self._publish(Path(self.args.output_dir), token, private)
+
+        return from_main(self.accelerator, published)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self._saving or not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:

@@ -1,5 +1,6 @@
-"""The verifier: checks each open pull request, and merges it with a signed record or closes it with a reason. Every
-step is idempotent: after a crash, it starts open pull requests again, and merged entries at their record."""
+"""The verifier: checks each open pull request, lists its entry with a signed record, or gives a reason, and closes it.
+It commits what it read and merges nothing, since the author may push at any time. After a crash it starts open pull
+requests again; an entry without a record, which a merge by hand leaves, gets one."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import dataclasses
 import functools
 import logging
 import shutil
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
-from hf_credit.hub.retries import HubError, is_passing
+from hf_credit.hub.retries import HubError
 from hf_credit.redaction import redacted, without_folders, written_out
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
@@ -29,7 +31,7 @@ from hf_credit_leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit_leaderboard.results import Results
 from hf_credit_leaderboard.seasons import SeasonSecret
-from hf_credit_leaderboard.sources import Hub
+from hf_credit_leaderboard.sources import MOST_LISTED, Hub
 from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
 from hf_credit_leaderboard.weights import WANTED
 
@@ -41,7 +43,7 @@ class Ruling:
     """The result of a pull request.
 
     Attributes:
-        number: that of the pull request; 0 for an entry that was merged before.
+        number: that of the pull request; 0 for an entry that was there without a record.
         entry: the id of the entry, if it has one.
         listed: whether it is listed.
         reason: of a refusal, of a pull request that stays as it is, or the verification result.
@@ -57,7 +59,7 @@ class Verifier:
     """Verifies the entries of a season with its secret.
 
     Args:
-        hub: the Hub, with an account that may merge.
+        hub: the Hub, with an account that may write.
         limits, play: as for `hf_credit_leaderboard.verification.verify_entry`.
 
     Raises:
@@ -117,48 +119,38 @@ class Verifier:
             return Ruling(number=number, entry=entry, listed=False, reason=reason)
 
     def handle(self, number: int) -> Ruling:
-        """Checks one pull request, and merges it with a record or closes it with a reason.
+        """Checks one pull request, commits its entry with a record unless there is a reason not to, and closes it.
 
-        Any exception that its files cause is a reason. It is merged once its record is whole and can be published.
+        Any exception that its files cause is a reason. The commit has the bytes that were read, and no others.
 
         Raises:
             HubError: the Hub refused a request, or failed after all retries.
         """
-        repo, name = self.season.results, None
+        name = None
         try:
             name, head, submitter = self._submitted(number)
-            entry, episodes = self._read(name, head)
+            entry, episodes, files = self._read(name, head)
             record = self.verify(name, entry, episodes, submitter)
-            files = self._whole(record, entry)
+            files[record_path(name)] = record.signed(self.secret)
+            self._require_publishable(files, entry)
+            self._author(number)  # who may have closed it meanwhile
         except HubError:
             raise
         except Exception as error:
             return self._refuse(number, name, _reason(error, f"pull request {number}"))
-        before = self._repo.tree("main")
-        if self._repo.head(f"refs/pr/{number}") != head:
-            return self._refuse(
-                number, name, "a pull request must not change during its check, got another commit; open a new one."
-            )
-        comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
-        try:
-            self._repo.ask(self.api.merge_pull_request, number, comment=comment, doing="merging into")
-        except HubError as error:
-            if is_passing(error):
-                raise
-            if entries.paths_of(name)[0] not in self._repo.tree("main"):  # else the response was lost
-                return self._refuse(number, name, f"a pull request must stay open during its check, got {error}")
-        if changed := _changed(before, self._repo.tree("main")).difference(entries.paths_of(name)):
-            raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
         self._publish(files)
+        comment = f"Listed: `{record.badge}`. {' '.join(record.notes)}".strip()
+        self._close(number, comment)
         return Ruling(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Ruling:
-        """Verifies a merged entry without a record, which a crash can leave."""
+        """Verifies an entry without a record."""
         board = self.results().row(name).entry.board
         try:
-            entry, episodes = self._read(name, None)
+            entry, episodes, _ = self._read(name, None)
             record = self.verify(name, entry, episodes)
-            files = self._whole(record, entry)
+            files: dict[str, Path | bytes] = {record_path(name): record.signed(self.secret)}
+            self._require_publishable(files, entry)
         except HubError:
             raise
         except Exception as error:
@@ -214,9 +206,7 @@ class Verifier:
     def _submitted(self, number: int) -> tuple[str, str, str]:
         """Returns the id of a pull request's entry, its commit and its author; it must add one entry and no more."""
         revision = f"refs/pr/{number}"
-        author = next((one.author for one in self._repo.open_requests() if one.num == number), None)
-        if author is None:
-            raise Refusal("a pull request must be open, got one that is closed; open a new one.")
+        author = self._author(number)
         head = self._repo.head(revision)
         main = {one.commit_id for one in self._repo.history()}
         history = [one.commit_id for one in self._repo.history(revision)]
@@ -237,15 +227,27 @@ class Verifier:
             raise Refusal(
                 f"the name of an entry must be 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
             )
-        if paths[0] in self._repo.tree("main"):
+        listed = [path for path in self._repo.tree("main") if path.startswith("entries/")]
+        if paths[0] in listed:
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
+        if len(listed) >= MOST_LISTED:
+            raise Refusal(f"a season may list at most {MOST_LISTED} entries, got one more; submit to the next season.")
         for path, most in zip(paths, (MOST_BYTES, entries.MOST_REPLIES_BYTES), strict=True):
             if after[path].size > most:
                 raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
-        return name, head, str(author)
+        return name, head, author
 
-    def _read(self, name: str, revision: str | None) -> tuple[entries.Entry, list[entries.PlayedEpisode]]:
-        """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
+    def _author(self, number: int) -> str:
+        author = next((one.author for one in self._repo.open_requests() if one.num == number), None)
+        if author is None:
+            raise Refusal("a pull request must be open, got one that is closed; open a new one.")
+        return str(author)
+
+    def _read(
+        self, name: str, revision: str | None
+    ) -> tuple[entries.Entry, list[entries.PlayedEpisode], dict[str, Path | bytes]]:
+        """Fetches and reads an entry and its replies; also returns the bytes. `name` must be checked: fetch takes
+        patterns."""
         paths = entries.paths_of(name)
         with self._work() as work:
             hub = dataclasses.replace(self.hub, cache_dir=work)
@@ -256,7 +258,8 @@ class Verifier:
             if name != digest:
                 raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
             entries.require_season(entry, self.season)
-            return entry, entries.read_episodes(replies, entry, self.season)
+            episodes = entries.read_episodes(replies, entry, self.season)
+            return entry, episodes, dict(zip(paths, (entry_file.read_bytes(), replies.read_bytes()), strict=True))
 
     def _checkpoint(self, work: Path, repo: str, commit: str, most_bytes: int) -> Path:
         """Downloads a checkpoint into a folder of its own: a cache holds links into a folder that commits share, so a
@@ -277,11 +280,9 @@ class Verifier:
             ) from None
         return folder
 
-    def _whole(self, record: Record, entry: entries.Entry) -> dict[str, Path | bytes]:
-        """Returns the file of a record, signed, or raises a `ValueError` if it or the entry cannot be published."""
-        files: dict[str, Path | bytes] = {record_path(record.entry): record.signed(self.secret)}
-        self._publish({**files, entries.paths_of(record.entry)[0]: to_json(entry)}, dry_run=True)
-        return files
+    def _require_publishable(self, files: Mapping[str, Path | bytes], entry: entries.Entry) -> None:
+        """Raises a `ValueError` if the files, or the entry without escapes that hide a token, cannot be published."""
+        self._publish({**files, "entry.json": to_json(entry)}, dry_run=True)
 
     def _publish(self, files: Mapping[str, Path | bytes], dry_run: bool = False) -> None:
         message = f"Record {Path(next(iter(files))).stem}"
@@ -289,18 +290,20 @@ class Verifier:
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Ruling:
         # The reason may quote untrusted text, and a comment is Markdown.
-        comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
-        self._repo.ask(self.api.change_discussion_status, number, "closed", comment=comment, doing="closing in")
+        self._close(number, "Refused:\n\n```\n" + reason[:2000].replace("`", "'") + "\n```")
         return Ruling(number=number, entry=name, listed=False, reason=reason)
+
+    def _close(self, number: int, comment: str) -> None:
+        self._repo.ask(self.api.change_discussion_status, number, "closed", comment=comment, doing="closing in")
 
 
 def _reason(error: Exception, what: str) -> str:
     """Returns in one line why an entry is not listed, without folders of this machine, since it is published, and logs
-    the traceback of any error but a `ValueError`."""
-    line = without_folders(first_line(error))
+    the traceback of any error but a `ValueError`. Both may quote texts of strangers."""
+    line = written_out(without_folders(first_line(error)))
     if isinstance(error, ValueError):
         return line
-    logger.error("could not check %s", what, exc_info=error)
+    logger.error("could not check %s:\n%s", what, written_out("".join(traceback.format_exception(error))))
     return f"the check of an entry must not fail, got {type(error).__name__}: {line}; correct its files."
 
 

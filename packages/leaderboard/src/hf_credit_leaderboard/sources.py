@@ -12,8 +12,12 @@ from typing import Any
 from hf_credit.hub.loading import Fetched, NoFiles, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.retries import HubError
+from hf_credit.hub.safety import MOST_FILES
 from hf_credit_leaderboard.results import Results, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season
+
+MOST_LISTED = MOST_FILES // 2
+"""The most entries of a season: with a record each, they are the most files that `fetch` takes."""
 
 _LISTED = ("entries/*.json", "records/*.json")
 

@@ -32,7 +32,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Returns the value of a YAML text of plain values; a date is text.
+    """Returns the value of a YAML text of plain values; a date or a time, such as 12:30, is text.
 
     Raises:
         ValueError: it is not YAML, or exceeds the limits.
@@ -81,10 +81,6 @@ class _BoundedLoader(yaml.SafeLoader):
         for tag, make in yaml.SafeLoader.yaml_constructors.items()
         if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
     }
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [one for one in known if not one[0].endswith(":timestamp")]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -103,4 +99,12 @@ class _BoundedLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         if event.anchor is not None and not is_alias:
             self._sizes[event.anchor] = self._nodes - before
+        return node
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        node = super().compose_scalar_node(anchor)
+        kind = node.tag.rpartition(":")[2]
+        # Times and dates are text: a number of base 60 takes quadratic time, and a date is not of JSON.
+        if kind == "timestamp" or (kind in ("int", "float") and ":" in node.value):
+            node.tag = self.DEFAULT_SCALAR_TAG
         return node

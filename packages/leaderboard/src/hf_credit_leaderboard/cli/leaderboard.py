@@ -81,7 +81,7 @@ def verify(
     seconds: Annotated[float, typer.Option(help="Time limit for the verification of an entry, in seconds.")] = 3600,
     endpoint: EndpointOption = None,
 ) -> None:
-    """Verifies every open pull request, and merges it with a signed record or closes it with a reason.
+    """Verifies every open pull request, lists its entry with a signed record or gives a reason, and closes it.
 
     \b
     Example:
@@ -90,6 +90,7 @@ def verify(
     hub = _hub(endpoint)
     from hf_credit.hub.retries import HubError, pause
     from hf_credit.redaction import written_out
+    from hf_credit.validators import first_line
     from hf_credit_leaderboard.confined import Limits
     from hf_credit_leaderboard.seasons import SeasonSecret
     from hf_credit_leaderboard.service import Verifier
@@ -109,7 +110,7 @@ def verify(
         except (HubError, ValueError) as error:  # such as a season with too many files
             if not watch:
                 raise
-            typer.echo(f"{written_out(str(error))} The verifier checks again in {every:g} seconds.", err=True)
+            typer.echo(f"{written_out(first_line(error))} The verifier checks again in {every:g} seconds.", err=True)
         if not watch:
             return
         pause(every)

@@ -40,8 +40,8 @@ def submit(
 ) -> None:
     """Plays the public tasks of a board, and opens a pull request with every reply.
 
-    The verifier of the board executes every reply again, plays the checkpoints on secret tasks, and merges the pull
-    request with a signed record or closes it with a reason.
+    The verifier of the board executes every reply again, plays the checkpoints on secret tasks, and lists the entry
+    with a signed record or gives a reason; either closes the pull request.
 
     \b
     Examples:
