@@ -398,7 +398,8 @@ def test_a_collection_is_credited_once_while_its_estimator_waits(chat: Any, runn
 def test_a_collection_that_hangs_is_named_while_another_plays_walks(chat: Any) -> None:
     one = worker(chat)
     plays, hangs = one._next(), one._next()
-    assert plays is not None and hangs is not None
+    assert plays is not None
+    assert hangs is not None
     plays.seen = hangs.seen = time.monotonic() - 100
     one._context(plays).progressed()
     with pytest.raises(RuntimeError, match="in collection 1;"):
