@@ -245,6 +245,18 @@ def test_a_run_that_gave_up_waiting_is_restored(made: Made) -> None:
     interaction.close()
 
 
+def test_a_reply_that_its_program_no_longer_waits_for_is_read_by_a_restored_run(made: Made) -> None:
+    interaction = AgentInteraction("agent_programs:turns_away")
+    state = interaction.start({"patience": 0.7}, 0)
+    assert interaction._live is not None
+    ((_, waiting),) = interaction._live.endpoint._runs.values()
+    wait_until(lambda: sorted(one.gone() for one in waiting) == [False, True])
+    after = interaction.advance(state, ["four"])
+    assert (after.status, after.worth, len(after.answered)) == ("finished", 4.0, 1)
+    assert (interaction.costs()["lost"], interaction.costs()["runs"]) == (1, 2)
+    interaction.close()
+
+
 # What goes wrong
 
 

@@ -46,6 +46,7 @@ from hf_credit.rollouts import (
     Verdict,
     replay_from,
 )
+from hf_credit.rollouts.replay import begun_later
 from hf_credit.tasks import TaskSpec
 from local_hub.running import Served
 
@@ -120,6 +121,18 @@ def test_episodes_with_images_have_each_once_in_a_column_of_images_and_come_back
     assert not {"images", "next_context_images"} & set(
         pq.read_table(*(tmp_path / "text/episodes").iterdir()).column_names
     )
+
+
+def test_an_episode_that_began_later_is_refused_as_its_outcome_counts_what_no_row_has(
+    tmp_path: Path, spelled: Chat
+) -> None:
+    whole = played(built("environment:sudoku"), spelled, 1)
+    start = begun_later(whole.interaction, whole[0], 1)
+    reply = Generation(ids=spelled.reply_ids("?"), logprobs=None)
+    later = Engine(whole.interaction, spelled, lambda contexts: [reply] * len(contexts)).run([start])
+    mixed = dataclasses.replace(whole, episodes=(whole[0], *later), starts=(*whole.starts, start))
+    with pytest.raises(ValueError, match=r"got one \(number 2\) that began after 1 steps; leave it out"):
+        save_episodes(tmp_path / "mixed", mixed)
 
 
 def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat) -> None:

@@ -13,8 +13,18 @@ from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.environments.actions import tag
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
-from hf_credit.policies.scripted import play, walk
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, verify
+from hf_credit.policies.scripted import play, walk, walks
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    EnvironmentInteraction,
+    Generation,
+    Interaction,
+    Request,
+    RolloutRequest,
+    verify,
+)
 from hf_credit.rollouts.scripts import OraclePlayer
 
 SUDOKU = make("sudoku", size=4, blanks=4)
@@ -190,3 +200,26 @@ def test_the_seed_of_a_start_determines_the_script():
     ]
     assert len(set(transcripts)) > 10
     assert transcripts[3] == walk(relay(), player, RolloutRequest(task={**relay_task(1, 2), "seed": 3}))[1].transcript
+
+
+class Endless(Interaction):
+    """Asks for ever; the state counts the replies."""
+
+    def start(self, task, seed):
+        return 0
+
+    def pending(self, state):
+        return (Request(role="walker", messages=[{"role": "user", "content": "on?"}]),)
+
+    def advance(self, state, replies):
+        return state + 1
+
+    def outcome(self, state):
+        return 0.0
+
+
+def test_a_scripted_episode_without_an_end_is_dropped():
+    dropped = Counter()
+    starts = [RolloutRequest(task={}, seed=0)]
+    assert not list(walks(Endless(), lambda state, request, draws: "on", starts, dropped))
+    assert dropped == {"raised ValueError": 1}

@@ -238,6 +238,20 @@ def impatient(task, model):
     return 0
 
 
+@agent(columns=("patience",), max_calls=3)
+def turns_away(task, model):
+    """Gives up on a reply after some time, and asks something else."""
+    body = json.dumps({"model": "policy", "messages": [user("?")]}).encode()
+    request = urllib.request.Request(
+        f"{model.base_url}/chat/completions", body, {"authorization": f"Bearer {model.api_key}"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=task["patience"]) as response:
+            return len(json.load(response)["choices"][0]["message"]["content"])
+    except TimeoutError:
+        return len(chat(model, [user("Then something short.")])["content"])
+
+
 @agent(columns=("number",))
 def stops(task, model):
     """Wants a reply to the first full stop."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from small_runs import SAMPLED, SUDOKU
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
 from hf_credit.collaborations import make as collaboration
-from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.collectors import Group, Rollout, RolloutBatch
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import credited_episode
 from hf_credit.loading import load_tokenizer
@@ -38,7 +39,7 @@ from hf_credit.rollouts import (
     Verdict,
     replay_from,
 )
-from hf_credit.trainers.starts import Start, Starts
+from hf_credit.trainers.starts import Begun, Start, Starts
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,10 @@ def places(starts: Starts, tasks: Any, drawn: Mapping[int, Start], context: Loca
     """The start of each row, with its place in the walk."""
     placed = starts._placed(tasks, drawn, context)
     return [placed.get(place, Start(task="")) for place in range(len(tasks))]
+
+
+def played(one: Start, success: float) -> Begun:
+    return one.key, one.left, one.length, success
 
 
 # The draws
@@ -244,8 +249,8 @@ def test_a_task_that_returns_has_a_horizon_of_its_own(chat: Any) -> None:
     easy, hard = {"length": 8, "seed": 0}, {"length": 8, "seed": 1}
     for _ in range(30):
         drawn = starts.drawn([easy, hard], context)
-        results = [(starts._placed([easy, hard], drawn, context)[place], 1.0 - place) for place in drawn]
-        starts.learn([(results, [])])
+        placed = starts._placed([easy, hard], drawn, context)
+        starts.learn([([played(placed[place], 1.0 - place) for place in drawn], [])])
         context.update += 1
     of_easy, of_hard = (starts.horizons[key] for key in sorted(starts.horizons, key=starts.horizons.get, reverse=True))
     assert (of_easy, of_hard) == (math.inf, 1.0)
@@ -257,9 +262,9 @@ def test_a_horizon_that_has_reached_the_first_state_stays_there_whatever_comes_f
     starts = Starts("oracle", 0.35, Chain(), chat)
     under_way = [Start(task=json.dumps(row), horizon=7.0, left=7, length=8) for row in rows(2)]
     starts.horizon = 7.0
-    starts.learn([([(under_way[0], 1.0)], [])])
+    starts.learn([([played(under_way[0], 1.0)], [])])
     assert starts.horizon == math.inf
-    starts.learn([([(one, 0.0) for one in under_way], [])])
+    starts.learn([([played(one, 0.0) for one in under_way], [])])
     assert (starts.horizon, {*starts.horizons.values()}) == (math.inf, {math.inf})
 
 
@@ -450,6 +455,17 @@ def test_two_processes_agree_on_every_horizon_and_walk(chat: Any) -> None:
             starts.learn(news)
         assert of_process[0].state() == of_process[1].state()
     assert of_process[0].horizons
+
+
+def test_what_processes_tell_each_other_of_starts_grows_with_no_task(chat: Any) -> None:
+    starts, context = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat)
+    sizes = set()
+    for text in ("", "a long task" * 1000):
+        tasks = [{**row, "text": text} for row in rows(8)]
+        news = starts.played(starts.drawn(tasks, context), tasks, context, Group(size=2), None)[1]
+        sizes.add(len(pickle.dumps(news)))
+    assert news[0]
+    assert len(sizes) == 1
 
 
 @pytest.mark.parametrize("source", ["oracle", "own"])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
+from launched import launch
+from safetensors.torch import load_file
+from small_runs import SHARDED
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import SFTConfig
 
@@ -221,3 +225,14 @@ def test_a_loss_of_trl_is_used_on_recorded_replies_and_refused_on_the_probabilit
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
     with pytest.raises(ValueError, match=f"{next(iter(setting))} must be .*: the player tells the probabilities"):
         WarmUpTrainer(model, args, shown, processing_class=tokenizer)
+
+
+def test_an_adapter_of_sharded_weights_is_saved_whole(tokenizer, tmp_path):
+    build_model(tokenizer, SMALL).save_pretrained(tmp_path / "policy")
+    tokenizer.save_pretrained(tmp_path / "policy")
+    script, environment = Path(__file__).with_name("warm_up_of_adapter.py"), {"ACCELERATE_USE_CPU": "true", **SHARDED}
+    asked = tmp_path / "policy", tmp_path / "warm"
+    launch(script, *asked, processes=2, folder=tmp_path, environment=environment)
+    saved = load_file(tmp_path / "warm" / "adapter_model.safetensors")
+    assert {tuple(one.shape) for name, one in saved.items() if "lora_A" in name} == {(4, 16)}
+    assert any(one.abs().max() > 0 for name, one in saved.items() if "lora_B" in name)

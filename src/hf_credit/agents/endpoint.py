@@ -78,6 +78,7 @@ class Call:
         ignored: the number of its parameters without effect.
         images: those of the call, once they are apart (`hf_credit.pictures.naming`).
         reply: the arguments of `answer`, once they are known.
+        gone: returns whether its program no longer waits.
     """
 
     asked: dict[str, Any]
@@ -85,6 +86,7 @@ class Call:
     ignored: int = 0
     images: Images = ()
     reply: Future[tuple[Mapping[str, Any] | None, str]] = field(default_factory=Future, repr=False)
+    gone: Callable[[], bool] = bool
 
     def answer(self, record: Mapping[str, Any] | None, place: str = "") -> None:
         """Replies; safe in any thread, and without effect if the call has a reply or its caller has ended.
@@ -229,9 +231,12 @@ class Endpoint:
         if key not in self._runs:  # the run has ended meanwhile
             call.answer(None)
         on_event("call", call)
+        lost = asyncio.ensure_future(request.receive())  # after the whole body, it is the end of the connection
+        call.gone = lost.done
         try:
             record, place = await asyncio.wrap_future(call.reply)
         finally:
+            lost.cancel()
             waiting.discard(call)
         if record is None:
             return _refusal(dialect, _NO_KEY)

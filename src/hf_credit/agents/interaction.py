@@ -321,6 +321,10 @@ class AgentInteraction(Interaction[AgentState]):
                     for place, one in enumerate(answered, start=len(state.answered)):
                         run.answer(one.call, one, place)
                     step = run.step()
+                    if run.unread:  # a restored run reads these replies
+                        raise ConnectionError(
+                            "a program must wait for replies, got one that did not; raise its time-out."
+                        )
                 break
             except ConnectionError:
                 live.count("lost", 1)

@@ -195,6 +195,7 @@ class LiveRun:
     _folders: tuple[str, str] = _SHOWN_FOLDERS
     _refusals: tuple[int, str] = (0, "")  # since the last step, and the last one
     _early: deque[tuple[str, Any]] = field(default_factory=deque)  # events that `stands` took, for the next step
+    unread: set[str] = field(default_factory=set)  # the digests of calls that it gave up before their replies
 
     def begin(self, task: str, seed: int, without: Collection[str]) -> None:
         """Starts a run, and ends the one before.
@@ -208,6 +209,7 @@ class LiveRun:
         self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
         self._refusals = 0, ""
         self._early.clear()
+        self.unread.clear()
         events = self._events = queue.SimpleQueue()
         self._host, run_folder = self.runs.alive(), secrets.token_hex(8)
         self._folders = self._host.folder.path.name[-len(run_folder) :], run_folder
@@ -244,7 +246,10 @@ class LiveRun:
         """
         at = next(at for at, (one, _) in enumerate(self._waiting) if one == call)
         self._replied[call] = (answered, place)
-        self._reply(self._waiting.pop(at)[1], answered, place)
+        _, made = self._waiting.pop(at)
+        if made.gone():
+            self.unread.add(call)
+        self._reply(made, answered, place)
 
     def _reply(self, made: Call, answered: AnsweredCall, place: int) -> None:
         made.answer(json.loads(_renamed(answered.reply, _SHOWN_FOLDERS, self._folders)), str(place))
@@ -396,6 +401,7 @@ class LiveRun:
                     return False
             if call in self._replied:  # the reply arrived after its SDK gave up
                 answered, place = self._replied[call]
+                self.unread.discard(call)
                 self._reply(made, answered, place)
                 return False
         self._waiting.append((call, made))

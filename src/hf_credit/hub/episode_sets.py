@@ -111,7 +111,7 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
         episodes, chat: as for `publish_episodes`.
 
     Raises:
-        ValueError: there are no episodes, or a state cannot be serialized.
+        ValueError: there are no episodes, one began at a later state of its task, or a state cannot be serialized.
     """
     if not episodes.episodes:
         raise ValueError("a dataset must have episodes, got none; play one or more.")
@@ -120,6 +120,11 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     rows: list[dict[str, Any]] = []
     decisions: list[dict[str, Any]] = []
     for place, (episode, start) in enumerate(zip(episodes.episodes, episodes.starts, strict=True)):
+        if episode.steps_before:  # its outcome counts what it had earned before, which no row has
+            raise ValueError(
+                f"a published episode must begin at the first state of its task, got one (number {place + 1}) that "
+                f"began after {episode.steps_before} steps; leave it out."
+            )
         images: dict[str, Image] = {}
         row = episode_row(place, episode, start, episodes.interaction, facts)
         made = decision_rows(row["id"], episode, episodes.interaction, episodes.credits, hashes)

@@ -27,6 +27,8 @@ Step = tuple[Any, Sequence[Request], list[str]]
 Walk = tuple[list[Step], Any]
 """The steps of one episode, and the final state."""
 
+_MOST_STEPS = 10_000  # where the length of contexts alone ends the episodes of a policy, nothing ends a script's
+
 
 def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[Any]) -> Walk:
     """Plays one scripted episode.
@@ -34,12 +36,20 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
     Args:
         script: the player. It replies to the requests of a step in order, from one random generator.
         start: the task row and the seed of the episode and the script; if `None`, the row's seed, or 0. Or the state.
+
+    Raises:
+        ValueError: the episode does not end.
     """
     seed = start.task.get("seed", 0) if start.seed is None else start.seed
     draws = stream(seed, "scripted")
     state = interaction.start(start.task, seed) if start.state is None else start.state
     steps: list[Step] = []
     while requests := interaction.pending(state):
+        if len(steps) == _MOST_STEPS:
+            raise ValueError(
+                f"a scripted episode must end within {_MOST_STEPS} steps, got one of {interaction.name!r} that goes "
+                "on; correct the script, or limit the turns of the task."
+            )
         replies = [script(state, request, draws) for request in requests]
         steps.append((state, requests, replies))
         state = interaction.advance(state, replies)

@@ -71,7 +71,8 @@ class Start:
 
 
 Rows = Sequence[Mapping[str, Any]]
-News = tuple[list[tuple[Start, float | None]], list[Start]]  # starts, with the success at the horizon; own successes
+Begun = tuple[str, int, int, float | None]  # key, left and length of a start, with the success at the horizon
+News = tuple[list[Begun], list[Start]]  # with own successes, whose walks every process keeps
 
 
 class Starts:
@@ -147,27 +148,28 @@ class Starts:
             is_first = one.instance not in new_walks or not any(one.episode.branch)
             if self.own and success >= _SUCCEEDED and not one.later and is_first:
                 new_walks[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
+        at_horizon = {place for place, one in starts.items() if one.left and one.share < _LATER and place in successes}
         begun = [
-            (one, fmean(successes[place]) if one.left and one.share < _LATER and place in successes else None)
+            (one.key, one.left, one.length, fmean(successes[place]) if place in at_horizon else None)
             for place, one in starts.items()
         ]
-        context.mean("starts/success", [success for _, success in begun if success is not None])
+        context.mean("starts/success", [fmean(successes[place]) for place in starts if place in at_horizon])
         context.mean("starts/horizon", [starts[place].left for place in context.starts])
-        context.mean("starts/failed", [float(not one.left) for one, _ in begun])
+        context.mean("starts/failed", [float(not one.left) for one in starts.values()])
         context.log("starts/walks", len(self.walks))
         return replace(collected, rollouts=marked), (begun, [*new_walks.values()])
 
     def learn(self, news: Sequence[News]) -> None:
         """Moves the horizons, and adds own successes to the archive, by the news of all processes in their order."""
         fresh: list[float] = []
-        for one, success in (pair for begun, _ in news for pair in begun):
-            self.longest = max(self.longest, one.length)
-            known = self.walks.pop(one.key, None)
-            if known is not None and not (self.own and (not one.left or known.uses + 1 == _MOST_USES)):
-                self.walks[one.key] = replace(known, uses=known.uses + 1)
+        for key, left, length, success in (one for begun, _ in news for one in begun):
+            self.longest = max(self.longest, length)
+            known = self.walks.pop(key, None)
+            if known is not None and not (self.own and (not left or known.uses + 1 == _MOST_USES)):
+                self.walks[key] = replace(known, uses=known.uses + 1)
             if success is not None:
-                fresh += [] if one.key in self.horizons else [success]
-                self.horizons[one.key] = self._moved(self.horizons.pop(one.key, self.horizon), success, one.length)
+                fresh += [] if key in self.horizons else [success]
+                self.horizons[key] = self._moved(self.horizons.pop(key, self.horizon), success, length)
         if fresh:
             self.horizon = self._moved(self.horizon, fmean(fresh), self.longest)
         for one in (one for _, own in news for one in own):

@@ -26,6 +26,7 @@ from hf_credit.rollouts import Chat
 from hf_credit.rollouts.media import media_of
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
+from hf_credit.trainers.ranks import shards_weights
 from hf_credit.trainers.recipes import FieldParser, flags
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trainers.saving import correct_card
@@ -214,11 +215,12 @@ def trainer_of(
 def save(trainer: WarmUpTrainer, spec: TaskSpec | None) -> None:
     """Saves the policy, its tokenizer, its task and the trainer's state in `output_dir`, for `train` and `evaluate`.
 
-    An adapter is merged into its model, except into quantised weights.
+    An adapter is merged into its model, except into quantised weights, and into those that no process has whole.
     """
     folder, model = Path(str(trainer.args.output_dir)), trainer.model
     processing_class: Any = trainer.processing_class
-    if trainer.is_world_process_zero() and isinstance(model, PeftModel) and not getattr(model, "is_quantized", False):
+    apart = getattr(model, "is_quantized", False) or shards_weights(trainer.accelerator)
+    if trainer.is_world_process_zero() and isinstance(model, PeftModel) and not apart:
         with filled(folder) as new:
             model.merge_and_unload().save_pretrained(new)
             processing_class.save_pretrained(new)

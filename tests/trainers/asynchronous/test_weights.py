@@ -83,6 +83,16 @@ def test_weights_of_others_stay_and_are_named(tmp_path: Path, caplog: pytest.Log
     assert "holds weights of other runs, which may be removed: weights-3, weights-of-last-year" in caplog.text
 
 
+def test_a_run_removes_the_weights_that_a_process_of_its_own_has_left(tmp_path: Path) -> None:
+    (tmp_path / "weights-mine").mkdir()
+    for _ in range(2):  # no process removes its last weights, which the server may load again
+        transfer = FolderTransfer(Reader(), tmp_path, own=True)
+        transfer.init_weight_transfer()
+        transfer.send_weights(iter({"a": torch.ones(2)}.items()))
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["model-00000.safetensors"]
+    assert (tmp_path / "weights-mine").is_dir()
+
+
 def test_weights_that_a_server_could_not_load_go_with_the_next(tmp_path: Path) -> None:
     class Refusing(Reader):
         def reload_weights(self, path: str) -> None:

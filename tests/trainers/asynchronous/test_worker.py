@@ -28,7 +28,7 @@ from hf_credit.methods import Credit, Method
 from hf_credit.oracles import Judge
 from hf_credit.rollouts import EveryEpisodeFailedError, Generation
 from hf_credit.rollouts.method_context import CriticInput
-from hf_credit.trainers.asynchronous.collection import Collection, CollectionContext, Question
+from hf_credit.trainers.asynchronous.collection import Collection, Question
 from hf_credit.trainers.asynchronous.worker import Worker
 from hf_credit.trainers.starts import Starts
 
@@ -395,13 +395,24 @@ def test_a_collection_is_credited_once_while_its_estimator_waits(chat: Any, runn
     assert one.state()["memory"]["before"][:8] == tuple(range(1, 9))
 
 
-def test_collections_that_wait_while_one_plays_walks_are_not_taken_for_hanging(chat: Any) -> None:
+def test_a_collection_that_hangs_is_named_while_another_plays_walks(chat: Any) -> None:
     one = worker(chat)
-    for under_way in (one._next(), one._next()):
-        assert under_way is not None
-        under_way.seen = time.monotonic() - 100
-    CollectionContext(one, one.engine, 0).progressed()
-    one.check_health(50)
+    plays, hangs = one._next(), one._next()
+    assert plays is not None
+    assert hangs is not None
+    plays.seen = hangs.seen = time.monotonic() - 100
+    one._context(plays).progressed()
+    with pytest.raises(RuntimeError, match="in collection 1;"):
+        one.check_health(50)
+
+
+def test_collections_that_wait_for_their_turn_are_not_taken_for_hanging(chat: Any, running: Any) -> None:
+    one = worker(chat)
+    with one._running:
+        running(one)
+        wait_until(lambda: len(one.waiting) == one.concurrent_collections)
+        one.check_health(0.0)
+    assert drawn(one, 1)
 
 
 # Restarts

@@ -13,7 +13,6 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredits
 from hf_credit.methods.memory import to_plain
 from hf_credit.rollouts import Decision, Engine, Ledger, Row
-from hf_credit.rollouts.arrivals import released
 from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.trainers.asynchronous.requests import Known, Place
 from hf_credit.trainers.method_context import KeepingContext
@@ -88,22 +87,28 @@ class CollectionContext(KeepingContext):
     def __init__(self, worker: Any, engine: Engine[Any], number: int) -> None:
         super().__init__(engine, seed=worker.seed)
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
+        engine.lock = self  # type: ignore[assignment]
         self.news: Any = None  # of `Starts`
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Releases the worker's lock inside the block, which no check of its health takes for one that hangs."""
-        number = self.update - 1
-        self.worker.waiting.add(number)
-        try:
-            with released(self.worker.engine.lock):
-                yield
-        finally:
-            self.sampler.seen()
-            self.worker.waiting.discard(number)
+        self.worker.waiting.add(self.update - 1)
+        with super().waiting():
+            yield
+
+    def acquire(self) -> None:
+        """Takes the worker's lock. A collection that waits for it does not hang, as who has it must go on."""
+        self.worker.waiting.add(self.update - 1)
+        self.worker.engine.lock.acquire()
+        self.progressed()
+        self.worker.waiting.discard(self.update - 1)
+
+    def release(self) -> None:
+        self.worker.engine.lock.release()
 
     def progressed(self) -> None:
-        self.worker.progressed()
+        self.sampler.seen()
 
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """The present predictions of a critic. While the collection is played, the trainer gives them when it draws

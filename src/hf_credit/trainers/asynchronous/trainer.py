@@ -169,7 +169,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                 starts=None if args.starts is None else partial(Starts, args.starts, args.starts_success),
             )
         if weight_transfer is None and args.weight_transfer == "folder":
-            weight_transfer = FolderTransfer(self.server, args.folder_of_weights)
+            weight_transfer = FolderTransfer(self.server, args.folder_of_weights, own=not args.weight_folder)
             if self.server is not None:
                 self.server.restore = weight_transfer.restore
         if self.method.paper:

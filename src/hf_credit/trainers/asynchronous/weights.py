@@ -12,10 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hf_credit.checkpoints import explain_disk_errors
-from hf_credit.files import OwnFolder
+from hf_credit.files import OwnFolder, remove_earlier
 
 logger = logging.getLogger(__name__)
 
+_FILE = "model-{:05d}.safetensors"
 _SHARD_BYTES = 4 * 1024**3  # maximum held in memory before it is written
 _MOST_NATS = 1e-2  # rounding of float32 on both sides
 _MOST_NATS_ROUNDED = 0.2  # with fewer bits on either side
@@ -30,11 +31,12 @@ class FolderTransfer:
     Args:
         server: receives the weights, as a `Server` does.
         folder: created if missing.
+        own: whether it is of this run alone, so that what an earlier process left in it is removed.
     """
 
-    def __init__(self, server: Any, folder: Path) -> None:
+    def __init__(self, server: Any, folder: Path, own: bool = False) -> None:
         self.server = server
-        self.folder = folder
+        self.folder, self.own = folder, own
         self._sent: list[OwnFolder] = []  # the last one is whole
 
     def init_weight_transfer(self) -> None:
@@ -42,6 +44,8 @@ class FolderTransfer:
         self.server.refuse_adapters()
         with explain_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.glob("weights-*") if self.own else ():
+            remove_earlier(path, (_FILE.format(0),))
         if others := sorted(path.name for path in self.folder.glob("weights-*")):
             logger.warning("%s holds weights of other runs, which may be removed: %s", self.folder, ", ".join(others))
 
@@ -53,7 +57,7 @@ class FolderTransfer:
             new = OwnFolder(self.folder, "weights-", mode=0o777, kept=True)
             try:
                 for number, shard in enumerate(_shards(iterator)):
-                    save_file(shard, new.path / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
+                    save_file(shard, new.path / _FILE.format(number), metadata={"format": "pt"})
             except BaseException:
                 new.remove()
                 raise

@@ -140,7 +140,7 @@ class Worker:
         self.rollout_buffer: queue.Queue[Any] = self.collections
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self.memory = self.method.memory
-        self.waiting: set[int] = set()  # collections that wait for others than the sampler
+        self.waiting: set[int] = set()  # collections that wait for others than the sampler, or for their turn
         self._changing = threading.Lock()  # held while what `state` holds changes
         self._next_task = 0
         self._next_number = 0
@@ -295,20 +295,18 @@ class Worker:
                 raise Stopped
         return future.result()
 
-    def progressed(self) -> None:
-        """Says that a collection goes on without replies, and so will those that wait for its lock."""
-        with self._changing:
-            for collection in self._under_way.values():
-                collection.touch()
-
     # Collecting ---------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
         """The loop of each thread."""
         try:
             while (collection := self._next()) is not None:
-                with self._running:
-                    self._play(collection)
+                context = self._context(collection)
+                context.acquire()
+                try:
+                    self._play(collection, context)
+                finally:
+                    context.release()
         except Stopped:
             pass
         except BaseException as error:
@@ -351,10 +349,11 @@ class Worker:
             self._order = (number, order)
         return self.tasks[self._order[1][index]]
 
-    def _play(self, one: UnderWay) -> None:
-        engine = self.engine.of(self.interaction)
-        engine.generate = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
-        context = CollectionContext(self, engine, one.number)
+    def _context(self, one: UnderWay) -> CollectionContext:
+        sampler = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
+        return CollectionContext(self, self.engine.sampled_by(sampler), one.number)
+
+    def _play(self, one: UnderWay, context: CollectionContext) -> None:
         rows = [self._row(place) for place in one.tasks]
         play = self.method.collector
         if self.curriculum is None:
