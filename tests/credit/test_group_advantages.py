@@ -102,6 +102,8 @@ PAPER = {"episodes": torch.arange(4)[:, None]}
         ({"weight": 0.0}, [0.5, 0.5, 0.5, -0.5]),
         # The A's of the first are not compared with each other, only with the second's.
         ({}, [0.905, 0.5, 1.0, -1.103]),
+        # The deviation is that of the group, .81, 1 and 0: .531; of outcomes .707.
+        ({"normalise": True}, [1.470, 0.707, 1.649, -1.843]),
         (PAPER, [0.707, 0.5, 0.897, -1.103]),
         ({**PAPER, "by_steps": True}, [0.457, 0.25, 0.647, -1.353]),
         ({**PAPER, "by_steps": True, "normalise": True}, [0.889, 0.5, 1.247, -2.636]),

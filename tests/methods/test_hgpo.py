@@ -52,6 +52,13 @@ def test_a_level_without_an_advantage_has_no_weight():
     assert nested_group_advantages(returns, anchors, normalise=False).tolist() == [-1.0, -1.0, 2.0]
 
 
+def test_a_state_that_recurs_in_an_episode_changes_no_deviation():
+    # One episode returns 1 three times, the other 0: advantages 1/2 and -3/4, deviation sqrt(3)/4.
+    returns, anchors, episodes = torch.tensor([1.0, 1, 1, 0]), torch.zeros(4, 1).long(), torch.tensor([0, 0, 0, 1])
+    found = nested_group_advantages(returns, anchors, episodes=episodes[:, None])
+    assert found.tolist() == pytest.approx([2 / 3**0.5] * 3 + [-(3**0.5)], rel=1e-5)
+
+
 def test_other_tasks_and_failed_episodes_are_not_compared(hand):
     first, second, third = example(hand)
     failed = hand.episode(hand.decision(A), outcome=9.0, ending=Ending.ERROR)

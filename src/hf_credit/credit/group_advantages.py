@@ -144,7 +144,7 @@ def group_in_group_advantages(
 
     def compared(values: Tensor, members: Tensor, episodes: Tensor | None = None) -> Tensor:
         centred = full_mean(values.double(), members, episodes=episodes)
-        return group_scaled(centred, members, eps, correction=1) if normalise else centred
+        return group_scaled(centred, members, eps, correction=1, of=values) if normalise else centred
 
     of_steps = compared(outcomes[rollouts], groups[rollouts]) if by_steps else compared(outcomes, groups)[rollouts]
     episodes = rollouts[:, None] if episodes is None else episodes
@@ -190,9 +190,10 @@ def nested_group_advantages(
         here = members >= 0
         of_level = torch.zeros_like(total)
         episodes_here = None if episodes is None else episodes[here]
-        of_level[here] = full_mean(returns[here].double(), members[here], episodes=episodes_here)
+        values = returns[here].double()
+        of_level[here] = full_mean(values, members[here], episodes=episodes_here)
         if normalise:
-            of_level[here] = group_scaled(of_level[here], members[here], eps)
+            of_level[here] = group_scaled(of_level[here], members[here], eps, of=values)
         weight = (level + offset) ** alpha
         total += weight * of_level
         weights += weight * (of_level != 0)
