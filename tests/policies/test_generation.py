@@ -294,7 +294,17 @@ def test_only_logits_of_replies_are_computed(model: Any) -> None:
     seen: list[int] = []
     model.lm_head.register_forward_pre_hook(lambda head, states: seen.append(states[0].shape[1]))
     reply_logprobs(model, [((1,) * 40, (4, 5)), ((2,) * 39, (6,))])
-    assert seen == [42 - 38]  # from the last token of the shorter context on
+    assert seen == [3]  # from the last token of the shorter context on
+
+
+def test_a_context_that_goes_on_from_the_pair_before_is_read_once(model: Any) -> None:
+    turns = [((1, 2), (3, 4)), ((1, 2, 3, 4, 5), (6,)), ((1, 2, 3, 4, 5), (7,)), ((1, 2, 3, 4, 5, 7, 8), (9, 9))]
+    seen: list[torch.Size] = []
+    model.lm_head.register_forward_pre_hook(lambda head, states: seen.append(states[0].shape[:2]))
+    found = reply_logprobs(model, turns)
+    assert seen == [(2, 5)]  # rows of the first two and of the last two, and logits of their replies
+    for own, (context, reply) in zip(found, turns, strict=True):
+        assert own == pytest.approx(one_by_one(model, context, reply, 1.0), abs=1e-5)
 
 
 def test_without_replies_the_result_is_empty(model: Any) -> None:

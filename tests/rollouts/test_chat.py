@@ -186,8 +186,9 @@ def test_a_template_that_trims_replies_does_not_change_their_tokens(tokenizer):
 def test_an_observation_may_contain_the_placeholder_of_a_reply(chat):
     marker = "\ue000reply\ue001"
     conversation, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
-    context = chat.context([user("x"), assistant(text), user(f"1{marker}2")], conversation)
-    assert decode(chat, context[len(conversation.ids) :]) == "<|user|>1reply2<|end|><|assistant|>"
+    request = Request(role="agent", messages=(user("x"), assistant(text), user(f"1{marker}2")))
+    for context in (chat.context(request.messages, conversation), *chat.contexts([(request, conversation)] * 3)):
+        assert decode(chat, context[len(conversation.ids) :]) == "<|user|>1reply2<|end|><|assistant|>"
 
 
 def test_template_kwargs_are_passed_to_the_template(tokenizer):

@@ -242,7 +242,8 @@ def reply_logprobs(
     temperature: float = 1.0,
     media: Media | None = None,
 ) -> list[tuple[float, ...]]:
-    """log pi(y_t | x, y_<t) of each token of each reply, in nats.
+    """log pi(y_t | x, y_<t) of each token of each reply, in nats. A context that goes on from the pair before it is read
+    with it, once.
 
     Args:
         model: a causal language model, used in evaluation mode.
@@ -252,28 +253,39 @@ def reply_logprobs(
     """
     found: list[tuple[float, ...]] = [()] * len(pairs)
     at_once = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
-    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
-    while order:
-        longest = sum(map(len, pairs[order[-1]]))
-        part, order = order[-max(at_once // longest, 1) :], order[: -max(at_once // longest, 1)]
-        batch = [pairs[index] for index in part]
+    rows: list[list[int]] = []  # of each its pairs
+    before: list[int] = []
+    for index, (context, reply) in enumerate(pairs):
+        if before and list(context[: len(before)]) == before:
+            rows[-1].append(index)
+        else:
+            rows.append([index])
+        before = [*context, *reply]
+    rows.sort(key=lambda row: sum(map(len, pairs[row[-1]])))
+    while rows:
+        longest = sum(map(len, pairs[rows[-1][-1]]))
+        part, rows = rows[-max(at_once // longest, 1) :], rows[: -max(at_once // longest, 1)]
         # Attention is causal, so any token will do as padding on the right.
         ids = torch.zeros(len(part), longest, dtype=torch.long)
-        for row, (context, reply) in enumerate(batch):
-            ids[row, : len(context) + len(reply)] = torch.tensor([*context, *reply])
+        for row, own in enumerate(part):
+            whole = [*itertools.chain(*pairs[own[-1]])]
+            ids[row, : len(whole)] = torch.tensor(whole)
         ids = ids.to(model.device)
-        row_media = (media or Media(None)).of_rows((context, ()) for context, _ in batch)
+        row_media = (media or Media(None)).of_rows((pairs[own[-1]][0], ()) for own in part)
         others = media.inputs(model, ids, row_media["media"]) if media and row_media else {}
-        first = min(len(context) for context, _ in batch) - 1  # whose logits are of a reply
-        inputs: Any = {"input_ids": ids, "use_cache": False, "logits_to_keep": longest - first, **others}
+        tokens = [
+            (row, len(pairs[index][0]) + place - 1, token)
+            for row, own in enumerate(part)
+            for index in own
+            for place, token in enumerate(pairs[index][1])
+        ]
+        kept, columns = torch.tensor([column for _, column, _ in tokens], dtype=torch.long).unique(return_inverse=True)
+        inputs: Any = {"input_ids": ids, "use_cache": False, "logits_to_keep": kept.to(ids.device), **others}
         with evaluating(model):
-            logits = cast(Any, model)(**inputs).logits[:, first - longest :]
-        lengths = [len(reply) for _, reply in batch]
-        rows = torch.repeat_interleave(torch.tensor(lengths))
-        columns = [column for x, y in batch for column in range(len(x) - 1 - first, len(x) + len(y) - 1 - first)]
-        logits = logits[rows, torch.tensor(columns, dtype=torch.long)].double().cpu() / temperature
-        replies = torch.tensor([token for _, reply in batch for token in reply], dtype=torch.long)
+            logits = cast(Any, model)(**inputs).logits
+        logits = logits[[row for row, _, _ in tokens], columns].double().cpu() / temperature
+        replies = torch.tensor([token for *_, token in tokens], dtype=torch.long)
         values = iter(logits.log_softmax(-1).gather(-1, replies[:, None]).squeeze(-1).tolist())
-        for index, length in zip(part, lengths, strict=True):
-            found[index] = tuple(itertools.islice(values, length))
+        for index in itertools.chain(*part):
+            found[index] = tuple(itertools.islice(values, len(pairs[index][1])))
     return found

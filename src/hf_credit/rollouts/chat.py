@@ -277,8 +277,8 @@ class Chat:
                 hidden_tokens.append(hidden)
             parts.append((None if conversation is None or added is None else conversation.ids, index))
         texts = [self._render(one) for one in rendered]
-        for prefix, index in parts:
-            if prefix is not None and REPLY in texts[index]:
+        for index in {index for prefix, index in parts if prefix is not None}:  # several conversations may share one
+            if REPLY in texts[index]:
                 texts[index] = self._behind_reply(rendered[index][1], texts[index])
         texts = list(map(self.media.rendered, texts, rendered))
         pairs = list(zip(texts, hidden_tokens, strict=True))
