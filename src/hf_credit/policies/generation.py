@@ -242,8 +242,9 @@ def reply_logprobs(
     temperature: float = 1.0,
     media: Media | None = None,
 ) -> list[tuple[float, ...]]:
-    """log pi(y_t | x, y_<t) of each token of each reply, in nats. A context that goes on from the pair before it is read
-    with it, once.
+    """log pi(y_t | x, y_<t) of each token of each reply, in nats.
+
+    A context that goes on from the pair before it is read once, with that pair.
 
     Args:
         model: a causal language model, used in evaluation mode.
