@@ -6,8 +6,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from hf_credit.boundary import Range
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
@@ -31,14 +32,22 @@ PAIRS, TRAIN_PAIRS = 1908, 1526
 """Table 5: the number of rows, and of training rows."""
 
 
+MAX_NUMBERS = 100_000
+"""The most numbers, symbols ** digits: each is a legal guess and a legal answer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GuessNumbersState(QueryState):
     """The queries are the guesses so far."""
 
-    digits: int  # the length of the number
-    symbols: int  # the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10
+    digits: Annotated[int, Range(1, 10)]  # the length of the number
+    # the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10
+    symbols: Annotated[int, Range(2, 10)]
     secret: str  # the number, its digits all different
     first_guess: str = ""  # a guess made for the agent before its first turn; empty without one
+
+    def __post_init__(self) -> None:
+        _check_size(self.digits, self.symbols)
 
 
 def alphabet(symbols: int) -> str:
@@ -72,7 +81,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     Args:
         source: `"t3"` for the paper's set, `"ar_bench"` for a drawn number without a first guess, as in AR-Bench.
         digits: with `"t3"` 3 or 4, for the tasks of that length, or `None` for all; with `"ar_bench"` the length of
-            the number, at most `symbols`, 4 if `None`.
+            the number, at most `symbols`, 4 if `None`; symbols ** digits is at most `MAX_NUMBERS`.
         symbols: with `"ar_bench"` the number of different digits, 2 to 10; 10, as in AR-Bench, if `None`.
         turns, wording: as in `QueryEnvironment`.
 
@@ -100,6 +109,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         if self.source == "ar_bench":
             self.symbols = whole_number("symbols", 10 if self.symbols is None else self.symbols, 2, 10)
             self.digits = whole_number("digits", 4 if self.digits is None else self.digits, 1, self.symbols)
+            _check_size(self.digits, self.symbols)
         elif self.digits not in (None, 3, 4) or self.symbols is not None:
             raise ValueError(
                 f"digits must be 3 or 4 in the paper's set, and symbols left out, got {self.digits!r} and "
@@ -173,6 +183,11 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
 
     def _reward(self, state: GuessNumbersState, answer: str) -> float:
         return float(answer == state.secret)
+
+
+def _check_size(digits: int, symbols: int) -> None:
+    if symbols**digits > MAX_NUMBERS:
+        raise ValueError(f"symbols ** digits must be at most {MAX_NUMBERS}, got {symbols} ** {digits}; lower one.")
 
 
 def _is_number(text: Any, digits: int, symbols: int) -> bool:

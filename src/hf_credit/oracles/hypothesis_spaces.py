@@ -222,7 +222,7 @@ class _Rows(Space[S]):
 class Numbers(_Rows[GuessNumbersState]):
     """GuessNumbers: the numbers of different digits, as texts, that agree with every guess, the given first included.
 
-    The largest space has 5,040 members: four of ten digits.
+    The largest space has 30,240 members: five of ten digits.
     """
 
     def kind(self, state: GuessNumbersState) -> tuple[int, int]:
@@ -326,8 +326,8 @@ class Weights(_Rows[PreferenceState]):
         return _least(worst)
 
     def normal(self, state: PreferenceState, verb: str, content: str) -> str:
-        """With the guess of `good_actions`, as no feedback depends on it: of a question, in either order of its movies,
-        and of an answer that is right for at least as many possible weights."""
+        """With the guess of `good_actions`: of a question, in either order of its movies, as its feedback depends on
+        no guess, and of an answer that is right for at least as many possible weights."""
         possible = self._possible(state)
         mean = _mean(possible)
         asked, given = read_query(state, content), read_decimals(content, len(state.weights))
