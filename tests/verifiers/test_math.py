@@ -382,6 +382,10 @@ def test_a_checker_that_does_not_start_is_an_error_and_no_score(
 # Rows
 
 
+def test_a_gold_answer_may_be_the_number_0() -> None:
+    assert [score_task({"answer": 0}, reply) for reply in ("It is 0.", "It is 1.")] == [1.0, 0.0]
+
+
 def test_score_task_is_a_scorer_of_collaborations() -> None:
     scorer = resolve_scorer("hf_credit.verifiers.math:score_task")
     assert scorer({"answer": "1/2"}, r"\boxed{0.5}") == 1.0
