@@ -25,7 +25,7 @@ def extract_code(text: str) -> str:
     """Returns the first block fenced as Python, else the first fenced block, else the whole answer (Appendix E).
 
     A fence is three or more backticks or tildes, closed by at least as many. An unclosed one, as in a truncated
-    answer, ends with the text. Lines lose the indent of the fence, as in CommonMark. Thoughts are no part of the answer.
+    answer, ends with the text. Lines lose the fence's indent, as in CommonMark. Thoughts are no part of the answer.
     """
     text = spoken(text)
     block = _PYTHON_FENCE.search(text) or _ANY_FENCE.search(text)
