@@ -172,7 +172,7 @@ def test_an_invalid_row_is_refused(change, message):
         ),
         (
             {"digits": 6, "symbols": 10, "source": "ar_bench"},
-            "symbols ** digits must be at most 100000, got 10 ** 6; lower one.",
+            "digits must be a whole number from 1 to 5, got 6; correct it.",
         ),
     ],
 )

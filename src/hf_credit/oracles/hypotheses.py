@@ -66,8 +66,7 @@ class HypothesesOracle(ValidSetOracle[QueryState]):
     def score(self, state: QueryState, action: str) -> float:
         """Returns 1.0 if `action`, plain or as a reply, is in `valid_actions(state)` in any spelling, else 0.0.
 
-        Of a question about two movies neither the guess nor their order counts, and an answer with weights has to be
-        right for at least as many of the possible weights as the valid one.
+        The guess and the order of two movies do not count, and other weights may be as good an answer.
         """
         parsed = parse(action)
         return float(parsed is not None and space_of(state).normal(state, *parsed) in self.valid_actions(state))

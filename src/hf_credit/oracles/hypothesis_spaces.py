@@ -13,17 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hf_credit.environments import circuit_decoding as circuits
+from hf_credit.environments import preference_estimation as preferences
 from hf_credit.environments.circuit_decoding import LABELS, CircuitDecodingState
 from hf_credit.environments.guess_numbers import GuessNumbersState, alphabet, feedback
-from hf_credit.environments.preference_estimation import (
-    THRESHOLD,
-    PreferenceState,
-    decimals,
-    preference,
-    query,
-    read_decimals,
-    read_query,
-)
+from hf_credit.environments.preference_estimation import THRESHOLD, PreferenceState, decimals, preference, query
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryState
 from hf_credit.environments.situation_puzzles import SituationPuzzlesState
 from hf_credit.verifiers.judges import NO, YES, folded
@@ -330,7 +323,8 @@ class Weights(_Rows[PreferenceState]):
         no guess, and of an answer that is right for at least as many possible weights."""
         possible = self._possible(state)
         mean = _mean(possible)
-        asked, given = read_query(state, content), read_decimals(content, len(state.weights))
+        asked = preferences.read_query(state, content)
+        given = preferences.read_decimals(content, len(state.weights))
         if verb == INTERACT and asked is not None:
             content = query(decimals(mean, state.levels), *(state.names[place] for place in sorted(asked[1])))
         elif verb == ANSWER and given is not None and _right(possible, given) >= max(_right(possible, mean), 1):
