@@ -115,6 +115,11 @@ def test_outputs_are_sanitised_before_anybody_sees_them():
     assert collaboration.outcome(state) == 1
 
 
+def test_thoughts_of_a_role_reach_nobody():
+    state = walk(pair(), TASK, ["<think>Is it 6?</think>Add the numbers.", "so 6</think>5"])
+    assert state.transcript == (("plan", "Add the numbers."), ("solve", "5"))
+
+
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_nothing_but_the_shown_columns_reaches_a_message(problem, reply):
     secret = "\ue123gold\ue124"

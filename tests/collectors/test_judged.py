@@ -108,6 +108,14 @@ def test_what_is_no_score_is_unknown_and_ends_no_episode(chat: Any, wrong: Any) 
     assert isinstance(context.failures.latest, ValueError)
 
 
+def test_a_verdict_that_is_no_score_leaves_the_others_known(chat: Any) -> None:
+    context = context_of(sudoku(), chat, *FILLS[:2])
+    episodes = Verified(oracle=Known(-1.0, 0.5))(ROWS, context).episodes
+    verdicts = [one.verdict and one.verdict.score for episode in episodes for one in episode.decisions]
+    assert verdicts[:2] == [None, 0.5]
+    assert isinstance(context.failures.latest, ValueError)
+
+
 TAKE_VERDICTS = {
     "verifiable_process": {},
     "arew": {},

@@ -61,6 +61,12 @@ def test_rows_in_the_common_format_stay_unchanged() -> None:
     assert to_problem(found, kind_of(set(found), "file"), "other", "other", 9) == found
 
 
+def test_an_answer_of_0_is_an_answer() -> None:
+    found = made({"problem": "1-1", "answer": "0"})
+    assert to_problem({**found, "answer": 0}, kind_of(set(found), "file"), "other", "other", 9) == found
+    assert made({"problem": "1-1", "answer": 0})["answer"] == "0"
+
+
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [

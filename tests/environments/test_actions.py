@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hf_credit.environments.actions import (
     acting,
     call_in_words,
+    calls_of,
     last_action,
     marked,
     numbers,
@@ -19,6 +20,7 @@ from hf_credit.environments.actions import (
     tag,
     write_call,
 )
+from hf_credit.replies import Call
 
 WORDS = st.lists(st.from_regex("[a-z0-9]+", fullmatch=True), min_size=1, max_size=5).map(" ".join)
 
@@ -154,6 +156,22 @@ def test_reading_a_written_call_returns_it(name, arguments):
     call = write_call(name, arguments)
     assert json.loads(call) == {"name": name, "arguments": arguments}
     assert one_action(marked(call)) == one_action(call) == call
+
+
+@pytest.mark.parametrize("text", ["好" * 16_000, "\x01" * 2_700 + '"' * 8])
+def test_a_call_that_escapes_make_longer_is_read_again(text):
+    written = one_action(f"<tool_call>{json.dumps({'name': 'put', 'arguments': {'what': text}}, ensure_ascii=False)}")
+    assert (calls_of(str(written)), str(one_action(str(written)))) == (written.made, written)
+    assert written.made == (Call("put", {"what": text}),)
+
+
+def test_a_call_of_other_characters_is_written_as_they_are():
+    assert write_call("put", {"what": "茶"}) == '{"arguments": {"what": "茶"}, "name": "put"}'
+
+
+@pytest.mark.parametrize("name", ["5", '""', "null"])
+def test_an_action_whose_call_has_no_name_makes_no_call_that_can_be_read(name):
+    assert [one for one in calls_of(f'{{"arguments": {{}}, "name": {name}}}') if not one.why] == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_credit.environments import make
 from hf_credit.environments.base import Environment, State, Transition
 
 PLAIN = st.recursive(
@@ -80,3 +81,21 @@ def test_an_environment_must_have_every_method():
 
     with pytest.raises(TypeError, match="abstract"):
         Rules()
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("circuit_decoding", {"inputs": 14}, "inputs of a state .* must be a whole number from 1 to 4, got 14"),
+        ("circuit_decoding", {"hidden": [1] * 6}, "at most 100000 answers, got 6 circuits of 10 candidates"),
+        ("circuit_decoding", {"hidden": [11, 1]}, "a hidden circuit must be a whole number from 1 to 10, got 11"),
+        ("evidence", {"most": 10**6}, "most of a state .* must be a whole number from 1 to 9999, got 1000000"),
+        ("guess_numbers", {"digits": 10, "symbols": 10}, "digits of a state .* from 1 to 5, got 10"),
+        ("tic_tac_toe", {"board": "." * 16}, "board of a state .* must be of a length in \\[9, 9\\], got 16"),
+    ],
+)
+def test_a_state_of_others_that_would_take_for_ever_is_refused(name, changed, message):
+    environment = make(name)
+    state = environment.initial_state(environment.sample_task(0), 0)
+    with pytest.raises(ValueError, match=message):
+        type(state).from_json(json.dumps({**json.loads(state.to_json()), **changed}))

@@ -170,6 +170,10 @@ def test_an_invalid_row_is_refused(change, message):
             {"digits": 3, "symbols": 2, "source": "ar_bench"},
             "digits must be a whole number from 1 to 2, got 3; correct it.",
         ),
+        (
+            {"digits": 6, "symbols": 10, "source": "ar_bench"},
+            "digits must be a whole number from 1 to 5, got 6; correct it.",
+        ),
     ],
 )
 def test_a_bad_option_is_refused(options, message):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hf_credit.environments.guess_numbers import GuessNumbers
 from hf_credit.environments.queries import first_act, parse
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, split_of, task_seed
+from hf_credit.oracles.hypotheses import HypothesesOracle
 from hf_credit.rollouts import EnvironmentInteraction
 
 GAME = GuessNumbers()
@@ -34,6 +35,9 @@ def start(turns=10):
         ("<answer></answer>", "answer"),
         ("<ANSWER>1</ANSWER>", ""),
         ("<answer>1", ""),
+        ("<think>Could be <answer>123</answer>, too early.</think><interact>145</interact>", "interact 145"),
+        ("Could be <answer>123</answer></think> Not yet.", ""),
+        ("<think><answer>123</answer>", ""),
     ],
 )
 def test_the_first_closed_tag_is_the_action_and_case_is_kept(reply, action):
@@ -69,6 +73,14 @@ def test_an_answer_ends_the_game_and_only_it_is_rewarded():
     answered = game.step(guessed.state, "<think>sure</think><answer>231</answer>")
     assert (answered.reward, answered.terminated, answered.state.status) == (1.0, True, "finished")
     assert game.metrics(answered.state) == {"success": 1.0, "answered": 1.0, "queries": 1.0}
+
+
+def test_an_answer_in_thoughts_does_not_end_the_game_and_oracle_and_rules_agree():
+    game, state = start()
+    reply = "<think>Could be <answer>123</answer>.</think><interact>231</interact>"
+    assert game.read_action(reply) == game.step(state, reply).info["action"] == "interact 231"
+    oracle = HypothesesOracle()
+    assert oracle.score(state, reply) == oracle.score(state, "interact 231") == 1.0
 
 
 def test_turns_count_replies_including_the_answer():

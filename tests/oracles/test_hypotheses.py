@@ -184,6 +184,41 @@ def test_eight_weights_in_tenths_are_tested_but_not_listed():
         hypotheses.size(state)
 
 
+def test_a_question_is_as_good_with_another_guess_and_in_the_other_order():
+    environment = PreferenceEstimation(attributes=2, levels=2, movies=3)
+    # C is worth 0 to everybody, so that asking about it splits less.
+    row = {"levels": 2, "weights": [2, 1], "names": ["A", "B", "C"], "scores": [[2, 0], [0, 2], [0, 0]]}
+    state = environment.initial_state(row, 0)
+    oracle = default_oracle(environment)
+    assert oracle.valid_actions(state) == {"interact Guess: 0.5,0.5 Question: Would you prefer A over B?"}
+    asked = "<interact>Guess: {} Question: Would you prefer {} over {}?</interact>"
+    for guess, first, second in (
+        ("0.5,0.5", "A", "B"),
+        ("1,0", "A", "B"),
+        ("0.5,0.5", "B", "A"),
+        ("0.50,.5", "B", "A"),
+    ):
+        assert oracle.score(state, asked.format(guess, first, second)) == 1.0
+    for guess, first, second in (("0.5,0.5", "A", "C"), ("0.5", "A", "B"), ("0.5,0.5", "A", "D")):
+        assert oracle.score(state, asked.format(guess, first, second)) == 0.0
+
+
+def test_an_answer_is_as_good_in_another_spelling_or_if_right_for_as_many_weights():
+    environment = PreferenceEstimation(attributes=2, levels=2, movies=2, turns=2)
+    row = {"levels": 2, "weights": [2, 1], "names": ["A", "B"], "scores": [[2, 0], [0, 2]]}
+    state = environment.step(
+        environment.initial_state(row, 0), "interact Guess: 1,1 Question: Would you prefer A over B?"
+    )
+    # (1, 0), (2, 0) and (2, 1) are left. The cosines of their mean (2, 0) are 1, 1 and 0.894.
+    oracle = default_oracle(environment)
+    assert oracle.valid_actions(state.state) == {"answer 1,0"}
+    given = {
+        text: oracle.score(state.state, f"<answer>{text}</answer>")
+        for text in ("1,0", "1.0,0", "0.8,.1", "1,1", "0,0")
+    }
+    assert given == {"1,0": 1.0, "1.0,0": 1.0, "0.8,.1": 1.0, "1,1": 0.0, "0,0": 0.0}
+
+
 def test_play_by_drawn_weights_mostly_wins():
     environment = PreferenceEstimation()
     assert sum(environment.outcome(play(environment, seed)[-1]) for seed in range(10)) >= 8
@@ -213,6 +248,8 @@ def test_the_stories_left_are_those_that_the_judge_leaves():
     # Two words left of who, three of where: the former is asked about.
     oracle = default_oracle(environment)
     assert oracle.valid_actions(state) == {"interact Was it the nurse?", "interact Was it the baker?"}
+    assert oracle.score(state, "<interact>was it the  NURSE?</interact>") == 1.0
+    assert oracle.score(state, "<interact>Was it the nurse</interact>") == 0.0
     state = environment.step(state, "interact DID it happen at the  harbour?").state
     assert hypotheses.members(state) == [("nurse", "harbour"), ("baker", "harbour")]
     assert hypotheses.contains(state, ("baker", "harbour"))

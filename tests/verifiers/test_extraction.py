@@ -37,6 +37,11 @@ from hf_credit.verifiers.extraction import MAX_ANSWER, MAX_DEPTH, MAX_TEXT, fina
         ("The answer is Evelyn.", "Evelyn"),
         ("The answer is \\text{p.m. or so}.", "\\text{p.m. or so}"),
         ("The answer is 7.\n\nI checked it 3 times", "7"),
+        ("The answer is 3!", "3"),
+        ('"The answer is **3**!" she said', "3"),
+        ("The answer is 3! It was easy.", "3"),
+        ("The answer is 5! = 120.", "5! = 120"),
+        ("The answer is $5!$!", "5!"),
         ("所以答案是18。", "18"),
         ("一共12个\n答：小明有18个。", "18"),
         # Nothing but an answer.
@@ -45,6 +50,8 @@ from hf_credit.verifiers.extraction import MAX_ANSWER, MAX_DEPTH, MAX_TEXT, fina
         ("x = 5", "x = 5"),
         ("5 square units", "5 square units"),
         ("Evelyn", "Evelyn"),
+        ("3!", "3"),
+        ("$ 5! $", "$ 5! $"),
         ("\\begin{pmatrix} 1 \\\\\n2 \\end{pmatrix}", "\\begin{pmatrix} 1 \\\\\n2 \\end{pmatrix}"),
         # The last formula or number.
         ("She pays $18 and gets $2 back, so she has $16 left", "16"),

@@ -144,6 +144,9 @@ def test_every_pair_of_different_answers_of_math500_is_distinguished() -> None:
         (r"\boxed{\begin{bmatrix} -0.5 \\ 1 \end{bmatrix}}", r"\begin{pmatrix} -1/2 \\ 1 \end{pmatrix}", "equal"),
         (r"\boxed{1024}", "2^{10}", "equal"),
         (r"\boxed{5!}", "120", "equal"),
+        ("The answer is $5!$.", "120", "equal"),
+        ("The answer is 3!", "3", "equal"),
+        ("The answer is 3!", "6", "different"),
         (r"\boxed{1.7320508}", r"\sqrt{3}", "different"),
         (r"\boxed{1.732}", r"\sqrt{3}", "different"),
         (r"\boxed{0.333}", "1/3", "different"),
@@ -377,6 +380,10 @@ def test_a_checker_that_does_not_start_is_an_error_and_no_score(
 
 
 # Rows
+
+
+def test_a_gold_answer_may_be_the_number_0() -> None:
+    assert [score_task({"answer": 0}, reply) for reply in ("It is 0.", "It is 1.")] == [1.0, 0.0]
 
 
 def test_score_task_is_a_scorer_of_collaborations() -> None:

@@ -12,6 +12,7 @@ from hf_credit.collaborations.graph import Event, Graph, Loop
 from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcript, resolve_scorer
 from hf_credit.collaborations.text import normalise
 from hf_credit.registry import find, name_of, plain, refuse_options
+from hf_credit.replies import spoken
 from hf_credit.rollouts import Interaction, Request
 from hf_credit.rollouts.capabilities import cannot_leave_out
 from hf_credit.rollouts.interaction import readable_state
@@ -53,7 +54,7 @@ class Collaboration(Interaction[CollaborationState]):
         Context: <outputs of the events it sees, in the order of their creation, separated by two line breaks>
 
     The paper shows no line breaks; these are ours. Prompts, problems, outputs and whole messages are trimmed and have
-    `\\n` as line breaks. The context omits empty outputs.
+    `\\n` as line breaks. An output is a reply without its thoughts; the context omits empty ones.
 
     Events that are due at the same time speak simultaneously and do not see each other.
 
@@ -268,7 +269,7 @@ class Collaboration(Interaction[CollaborationState]):
         ]
 
     def _output(self, event: Event, reply: str) -> str:
-        output = normalise(reply)
+        output = normalise(spoken(reply))
         return output if self.sanitise is None else normalise(self.sanitise(output))
 
 

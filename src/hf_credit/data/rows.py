@@ -111,7 +111,7 @@ def to_problem(row: Mapping[str, Any], kind: str, source: str, split: str, index
         RowError: the problem, the gold answer or the tests are missing, or the reference cannot be read.
     """
     if kind == "problems":
-        return {name: list(row[name] or []) if name == "tests" else str(row[name] or "") for name in COLUMNS}
+        return {name: list(row[name] or []) if name == "tests" else _text(row, name) for name in COLUMNS}
     problem = {"answer": "", "tests": [], "setup": "", "entry_point": "", "domain": "math", "source_id": str(index)}
     if kind == "mbpp":
         problem |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row)}

@@ -6,9 +6,11 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from hf_credit.replies import Call, read_reply, spans, spoken
+from hf_credit.replies import MOST_DEPTH, Call, read_reply, spans, spoken
+from hf_credit.safe_io import parse_json
 
 OPEN, CLOSE = "<action>", "</action>"
 
@@ -93,21 +95,34 @@ def one_action(reply: str, tools: Sequence[Mapping[str, Any]] = ()) -> Action:
     """
     if isinstance(reply, Action):
         return reply
-    said = read_reply(reply, tools)
-    readable = len(said.made) == len(said.calls) == 1
-    action = Action(write_call(said.calls[0].name, said.calls[0].arguments) if readable else said.spoken.strip())
-    action.made = said.made
+    made = _stored(reply)
+    if not made:
+        said = read_reply(reply, tools)
+        made, readable = said.made, len(said.made) == len(said.calls) == 1
+        reply = write_call(made[0].name, made[0].arguments) if readable else said.spoken.strip()
+    action = Action(reply)
+    action.made = made
     return action
 
 
 def calls_of(action: str) -> tuple[Call, ...]:
     """The calls of a plain action, with those that cannot be read; an action from a file has to be read anew."""
-    return action.made if isinstance(action, Action) else read_reply(action).made
+    return one_action(action).made
+
+
+def _stored(action: str) -> tuple[Call, ...]:
+    """The call that `write_call` wrote, of any length: JSON escapes make it longer than calls in replies may be."""
+    if action.startswith('{"arguments": {'):
+        with suppress(ValueError, TypeError, LookupError):
+            value = parse_json(action, most_depth=MOST_DEPTH, finite=True)
+            if isinstance(value["name"], str) and value["name"] and write_call(**value) == action:
+                return (Call(**value),)
+    return ()
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
     """A call as one line of JSON, the same for equal arguments."""
-    return json.dumps({"name": name, "arguments": arguments}, sort_keys=True)
+    return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, ensure_ascii=False)
 
 
 def marked(call: str) -> str:

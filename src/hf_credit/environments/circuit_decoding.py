@@ -105,11 +105,20 @@ _ANSWER = re.compile(r"[1-9][0-9]{0,5}(?:\s*,\s*[1-9][0-9]{0,5})*")
 class CircuitDecodingState(QueryState):
     """Queries are stored as the circuit's label and its inputs, `A101`, and answers as `13, 6`."""
 
-    inputs: int  # the number of inputs of each circuit
+    inputs: Annotated[int, Range(1, MAX_INPUTS)]  # the number of inputs of each circuit
     candidates: tuple[str, ...]  # the formulas, numbered from 1
     hidden: tuple[int, ...]  # for each circuit, the number of its candidate
     distinct: bool = False  # whether the agent knows that the hidden circuits all differ
     brief: bool = False  # whether queries are shown as `A101` instead of `A(1, 0, 1)`; both are read
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.hidden) <= len(LABELS) or len(self.candidates) ** len(self.hidden) > MAX_ANSWERS:
+            raise ValueError(
+                f"there must be 1 to {len(LABELS)} hidden circuits and at most {MAX_ANSWERS} answers, got "
+                f"{len(self.hidden)} circuits of {len(self.candidates)} candidates; use fewer."
+            )
+        for number in self.hidden:
+            whole_number("a hidden circuit", number, 1, len(self.candidates))
 
 
 @dataclass(eq=False, repr=False)
@@ -189,13 +198,6 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
                 "the candidates must have different truth tables, none of them constant, got "
                 f"{len(different)} such tables of {len(candidates)} formulas; correct them."
             )
-        if not 1 <= len(hidden) <= len(LABELS) or len(candidates) ** len(hidden) > MAX_ANSWERS:
-            raise ValueError(
-                f"there must be 1 to {len(LABELS)} hidden circuits and at most {MAX_ANSWERS} answers, got "
-                f"{len(hidden)} circuits of {len(candidates)} candidates; use fewer."
-            )
-        for number in hidden:
-            whole_number("a hidden circuit", number, 1, len(candidates))
         if self.distinct and len(set(hidden)) < len(hidden):
             raise ValueError(f"hidden circuits must differ with distinct=True, got {hidden}; correct them.")
         parts: dict[str, Any] = {"inputs": inputs, "candidates": candidates, "hidden": hidden}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from hf_credit.boundary import Range
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
@@ -23,7 +24,7 @@ TOOLS = ("read", "verify", "stamp", "meta", "peek", "patch", "purge")
 ENDS = ("final", "guess")
 _SHORTCUTS = {"meta": "meta", "peek": "peeked", "patch": "patched"}  # and the field of each
 _NUMBERED = ("read", "verify", "stamp", *ENDS)
-_MOST = 20
+_MOST, _MOST_VALUE = 20, 9999
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class EvidenceState(State):
 
     left: int  # turns left
     budget: int  # tool calls without cost
-    most: int  # the largest possible value
+    most: Annotated[int, Range(1, _MOST_VALUE)]  # the largest possible value
     flaky: float  # the probability that a call of the reader or the verifier fails
     key: str  # the key in question
     keys: tuple[str, ...]  # the key of each document
@@ -93,7 +94,7 @@ class Evidence(Environment[EvidenceState]):
     ) -> None:
         self.forged = whole_number("forged", forged, 1, _MOST - 1)
         self.documents = whole_number("documents", documents, forged + 1, _MOST)
-        self.values = whole_number("values", values, documents, 9999)
+        self.values = whole_number("values", values, documents, _MOST_VALUE)
         self.key_length = whole_number("key_length", key_length, 1, _MOST)
         needed = documents + forged + 1
         self.calls = whole_number("calls", needed if calls is None else calls, 0, 9999)

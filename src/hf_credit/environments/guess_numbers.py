@@ -6,8 +6,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from hf_credit.boundary import Range
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
@@ -31,12 +32,17 @@ PAIRS, TRAIN_PAIRS = 1908, 1526
 """Table 5: the number of rows, and of training rows."""
 
 
+MAX_DIGITS = 5
+"""With more, listing the legal actions, two for each number with repeated digits, would take too long."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GuessNumbersState(QueryState):
     """The queries are the guesses so far."""
 
-    digits: int  # the length of the number
-    symbols: int  # the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10
+    digits: Annotated[int, Range(1, MAX_DIGITS)]  # the length of the number
+    # the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10
+    symbols: Annotated[int, Range(2, 10)]
     secret: str  # the number, its digits all different
     first_guess: str = ""  # a guess made for the agent before its first turn; empty without one
 
@@ -72,7 +78,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     Args:
         source: `"t3"` for the paper's set, `"ar_bench"` for a drawn number without a first guess, as in AR-Bench.
         digits: with `"t3"` 3 or 4, for the tasks of that length, or `None` for all; with `"ar_bench"` the length of
-            the number, at most `symbols`, 4 if `None`.
+            the number, at most `symbols` and 5; 4 if `None`.
         symbols: with `"ar_bench"` the number of different digits, 2 to 10; 10, as in AR-Bench, if `None`.
         turns, wording: as in `QueryEnvironment`.
 
@@ -99,7 +105,8 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         super().__post_init__()
         if self.source == "ar_bench":
             self.symbols = whole_number("symbols", 10 if self.symbols is None else self.symbols, 2, 10)
-            self.digits = whole_number("digits", 4 if self.digits is None else self.digits, 1, self.symbols)
+            most = min(self.symbols, MAX_DIGITS)
+            self.digits = whole_number("digits", 4 if self.digits is None else self.digits, 1, most)
         elif self.digits not in (None, 3, 4) or self.symbols is not None:
             raise ValueError(
                 f"digits must be 3 or 4 in the paper's set, and symbols left out, got {self.digits!r} and "
@@ -122,7 +129,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
                 not belong to a sub-group of the dataset.
         """
         symbols = whole_number("symbols", task["symbols"], 2, 10)
-        digits = whole_number("digits", task["digits"], 1, symbols)
+        digits = whole_number("digits", task["digits"], 1, min(symbols, MAX_DIGITS))
         secret, first = task["secret"], task["first_guess"]
         if not _is_number(secret, digits, symbols) or len(set(secret)) < digits:
             raise ValueError(

@@ -20,6 +20,7 @@ MOST_BYTES = 2**24
 """The largest message."""
 
 _MOST_STATE = 2**20  # characters of a snapshot: every state of an episode keeps one
+_SCORED = "hf_credit_scored"  # the key of `scored` in snapshots
 _NOT_SHOWN = ("done", "metadata", "reward")  # fields of an observation that are not for the agent
 _CODE = re.compile(r"\(code: ([A-Z_]+)\)$")
 
@@ -41,22 +42,26 @@ class OpenEnvWorld:
     # the field of an observation that the agent sees; if `None`, the only one, or all as JSON
     observation_field: str | None
     most_characters: int  # the longest observation; longer ones are cut
+    scored: bool = False  # whether a reward of the episode was a number
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
+        self.scored = False
         return self.shown(request(lambda: self.client.reset(**task, seed=seed)))
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         payload = self._payload(action)
         if payload is None:
-            return "", 0.0, True, {}
+            return "", 0.0, True, {"unscored": not self.scored}
         try:
             result = request(lambda: self.client.step(payload))
         except ServerError as error:
             if error.code != "VALIDATION_ERROR":
                 raise
-            return "Error: the environment does not take this action.", 0.0, False, {"refused": True}
-        reward = float(read(Worth | bool | None, result.reward, "a reward of an OpenEnv server") or 0.0)
-        return self.shown(result), reward, bool(result.done), {}
+            facts = {"refused": True, "unscored": not self.scored}
+            return "Error: the environment does not take this action.", 0.0, False, facts
+        reward = read(Worth | bool | None, result.reward, "a reward of an OpenEnv server")
+        self.scored |= reward is not None
+        return self.shown(result), float(reward or 0.0), bool(result.done), {"unscored": not self.scored}
 
     def close(self) -> None:
         self.client.close()
@@ -81,12 +86,13 @@ class RestoredWorld(OpenEnvWorld):
 
     def snapshot(self) -> str:
         """The server's state as JSON; empty if it is too large to keep with every state of an episode."""
-        text = json.dumps(request(self.client.state))
+        text = json.dumps({**request(self.client.state), _SCORED: self.scored})
         return text if len(text) <= _MOST_STATE else ""
 
     def restore(self, snapshot: str) -> str | None:
         """The observation in a restored state; `None` if the server then reports another state."""
         wanted = json.loads(snapshot)
+        self.scored = wanted.pop(_SCORED, True)
         try:
             result = request(lambda: self.client.reset(injected_state=wanted))
             restored = request(self.client.state)

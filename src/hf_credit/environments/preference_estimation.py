@@ -162,12 +162,10 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         return f"{state.names[first]} {state.names[second]} {reply}" if self.wording == "brief" else reply
 
     def _asked(self, state: PreferenceState, content: str) -> PreferenceState | None:
-        match = _GUESS.fullmatch(content)
-        guess = read_decimals(match[1], len(state.weights)) if match else None
-        pair = _pair(match[2], state.names) if match else None
-        if guess is None or pair is None:
+        read = read_query(state, content)
+        if read is None:
             return None
-        queries, asked, guesses = (*state.queries, content), (*state.asked, pair), (*state.guesses, guess)
+        queries, asked, guesses = (*state.queries, content), (*state.asked, read[1]), (*state.guesses, read[0])
         return replace(state, queries=queries, asked=asked, guesses=guesses)
 
     def _read_answer(self, state: PreferenceState, content: str) -> str | None:
@@ -202,6 +200,14 @@ def preference(weights: Sequence[int], first: Sequence[int], second: Sequence[in
 def query(guess: str, first: str, second: str) -> str:
     """The content of a query."""
     return f"Guess: {guess} Question: Would you prefer {first} over {second}?"
+
+
+def read_query(state: PreferenceState, content: str) -> tuple[Vector, tuple[int, int]] | None:
+    """The guess of a query, in millionths, and the positions of its two movies; `None` of other text."""
+    match = _GUESS.fullmatch(content)
+    guess = read_decimals(match[1], len(state.weights)) if match else None
+    pair = _pair(match[2], state.names) if match else None
+    return None if guess is None or pair is None else (guess, pair)
 
 
 def decimals(vector: Sequence[int], levels: int) -> str:

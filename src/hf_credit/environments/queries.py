@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, TypeVar
 
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.options import Options
+from hf_credit.replies import spoken
 
 INTERACT, ANSWER = "interact", "answer"
 
@@ -35,10 +36,10 @@ S = TypeVar("S", bound=QueryState)
 def first_act(reply: str) -> str:
     """The plain action of a reply, `interact CONTENT` or `answer CONTENT`; empty if it has none.
 
-    The first of these tags counts that is closed without another of them in between. Case is kept, white space is
-    collapsed.
+    The first of these tags counts that is closed without another of them in between, outside of thoughts. Case is
+    kept, white space is collapsed.
     """
-    match = _ACT.search(reply)
+    match = _ACT.search(spoken(reply))
     return " ".join((match[1], *match[2].split())) if match else ""
 
 

@@ -201,7 +201,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         # What any world can receive: text that is not too long, without NUL and lone surrogates.
         passable = 0 < len(plain) <= self.longest_action and "\x00" not in plain and encodable(plain) == plain
         if not passable or not self.understands(state, plain):
-            unread = replace(state, unread=True, why=_why_unread(plain) if self.tools else "")
+            why = _why_unread(plain) if self.tools else ""
+            if len(plain) > self.longest_action:
+                why = f"it has more than {self.longest_action:,} characters"
+            unread = replace(state, unread=True, why=why)
             unread = unread if self.forgiving else replace(unread, status="invalid")
             return self._transition(unread, 0.0, None)
         try:

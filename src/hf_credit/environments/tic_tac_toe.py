@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from hf_credit.boundary import Range
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
@@ -24,7 +25,7 @@ _SEARCHES = 32  # seeds of the opponent's search of a board: enough to vary its 
 class TicTacToeState(State):
     """A board with the agent to move, or a final board."""
 
-    board: str = EMPTY_BOARD  # nine characters of `X`, `O` and `.`, row by row
+    board: Annotated[str, Range(9, 9)] = EMPTY_BOARD  # nine characters of `X`, `O` and `.`, row by row
     agent: Literal["X", "O"] = "X"  # the agent's mark; `X` moves first
     opponent: Literal["random", "mcts"] = "random"
 

@@ -8,6 +8,7 @@ import inspect
 import logging
 import operator
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,7 @@ class ToolEnvironment(ReplayedEnvironment):
 
     name = "tools"
     instructions = ""
-    longest_action = 16_384  # characters of a call, or of the final reply
+    longest_action = 2**17  # characters of a call or a final reply; the longest call in a reply, escaped, has fewer
 
     def __init__(
         self,
@@ -85,7 +86,10 @@ class ToolEnvironment(ReplayedEnvironment):
         listed: Any = (reward_funcs,) if isinstance(reward_funcs, str) or callable(reward_funcs) else reward_funcs
         self.reward_funcs: tuple[RewardFunction | str, ...] = tuple(listed)
         self._rewards = [find("reward function", {}, f) if isinstance(f, str) else f for f in self.reward_funcs]
-        self.tools = tuple(_schemas(self._make(), not self._rewards))
+        shown = ToolWorld(self._make(), {})
+        self.tools = tuple(_schemas(shown.tools, not self._rewards))
+        with suppress(Exception):  # which may need a reset first
+            shown.close()
         kind = needed("environments of tools need", "jsonschema", "tools").Draft202012Validator
         self._validators = {
             one["name"]: kind({**one["parameters"], "additionalProperties": False})

@@ -64,6 +64,9 @@ class HypothesesOracle(ValidSetOracle[QueryState]):
         return space_of(state).good_actions(state) if state.status == "active" else frozenset()
 
     def score(self, state: QueryState, action: str) -> float:
-        """Returns 1.0 if `action`, plain or as a reply, is in `valid_actions(state)` in any spelling, else 0.0."""
+        """Returns 1.0 if `action`, plain or as a reply, is in `valid_actions(state)` in any spelling, else 0.0.
+
+        The guess and the order of two movies do not count, and other weights may be as good an answer.
+        """
         parsed = parse(action)
         return float(parsed is not None and space_of(state).normal(state, *parsed) in self.valid_actions(state))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hf_credit.environments import circuit_decoding as circuits
+from hf_credit.environments import preference_estimation as preferences
 from hf_credit.environments.circuit_decoding import LABELS, CircuitDecodingState
 from hf_credit.environments.guess_numbers import GuessNumbersState, alphabet, feedback
 from hf_credit.environments.preference_estimation import THRESHOLD, PreferenceState, decimals, preference, query
@@ -158,6 +159,11 @@ class Stories(_Parts[SituationPuzzlesState]):
         questions = zip(_topics(state), state.questions, strict=True)
         return frozenset(f"{INTERACT} {question}" for topic, question in questions if topic in good)
 
+    def normal(self, state: SituationPuzzlesState, verb: str, content: str) -> str:
+        """Questions are told apart as by the judge; in answers case counts."""
+        known = {folded(question): question for question in state.questions} if verb == INTERACT else {}
+        return f"{verb} {known.get(folded(content), content)}"
+
 
 # Spaces of rows
 
@@ -209,7 +215,7 @@ class _Rows(Space[S]):
 class Numbers(_Rows[GuessNumbersState]):
     """GuessNumbers: the numbers of different digits, as texts, that agree with every guess, the given first included.
 
-    The largest space has 5,040 members: four of ten digits.
+    The largest space has 30,240 members: five of ten digits.
     """
 
     def kind(self, state: GuessNumbersState) -> tuple[int, int]:
@@ -300,24 +306,36 @@ class Weights(_Rows[PreferenceState]):
         with the last reply. In MovieRecommendation only the last reply answers, with a movie that is the best for most
         possible weights.
         """
-        exact = _fits(self.kind(state))
-        possible = self.left(state) if exact else self._likeliest(state)
-        mean = np.rint(possible.mean(axis=0))
-        guess = decimals((mean if mean.any() else possible[0]).astype(int).tolist(), state.levels)
+        exact, possible = _fits(self.kind(state)), self._possible(state)
+        mean = _mean(possible)
+        guess = decimals(mean, state.levels)
         if state.left == 1 and state.unseen_names:
             votes = np.bincount((possible @ np.array(state.unseen_scores, dtype=np.float32).T).argmax(axis=1))
             return frozenset(f"{ANSWER} {state.unseen_names[best]}" for best in np.flatnonzero(votes == votes.max()))
         worst = _largest_parts(state, possible, guess)
-        norms = np.linalg.norm(possible, axis=1) * np.linalg.norm(mean)
-        near = (possible @ mean > (_NEAR + 1e-9) * norms).all()
-        done = exact and (min(worst.values()) == len(possible) or near)
+        done = exact and (min(worst.values()) == len(possible) or _right(possible, mean) == len(possible))
         if state.left == 1 or (done and not state.unseen_names):
             return frozenset([f"{ANSWER} {guess}"])
         return _least(worst)
 
-    def _likeliest(self, state: PreferenceState) -> NDArray[Any]:
-        """The drawn weights that disagree with the fewest answers, usually none."""
+    def normal(self, state: PreferenceState, verb: str, content: str) -> str:
+        """With the guess of `good_actions`: of a question, in either order of its movies, as its feedback depends on
+        no guess, and of an answer that is right for at least as many possible weights."""
+        possible = self._possible(state)
+        mean = _mean(possible)
+        asked = preferences.read_query(state, content)
+        given = preferences.read_decimals(content, len(state.weights))
+        if verb == INTERACT and asked is not None:
+            content = query(decimals(mean, state.levels), *(state.names[place] for place in sorted(asked[1])))
+        elif verb == ANSWER and given is not None and _right(possible, given) >= max(_right(possible, mean), 1):
+            content = decimals(mean, state.levels)
+        return f"{verb} {content}"
+
+    def _possible(self, state: PreferenceState) -> NDArray[Any]:
+        """The possible weights, or of too many the drawn ones that disagree with the fewest answers, usually none."""
         kind = self.kind(state)
+        if _fits(kind):
+            return self.left(state)
         drawn = _drawn(*kind)
         wrong = sum((~self.agree(kind, drawn, item) for item in self.feedback(state)), np.zeros(len(drawn), dtype=int))
         return drawn[wrong == wrong.min()]  # type: ignore[no-any-return]
@@ -366,6 +384,18 @@ def _largest_parts(state: PreferenceState, possible: NDArray[Any], guess: str) -
         answers = np.sign(values[:, first] - values[:, second]).astype(int)
         worst[query(guess, state.names[first], state.names[second])] = int(np.bincount(answers + 1).max())
     return worst
+
+
+def _mean(possible: NDArray[Any]) -> list[int]:
+    """The rounded mean of weights, or the first ones if it is 0."""
+    mean = np.rint(possible.mean(axis=0))
+    return (mean if mean.any() else possible[0]).astype(int).tolist()  # type: ignore[no-any-return]
+
+
+def _right(possible: NDArray[Any], answer: Sequence[int]) -> int:
+    """For how many weights an answer is right."""
+    norms = np.linalg.norm(possible, axis=1) * np.linalg.norm(answer)
+    return int((possible @ np.array(answer) > (_NEAR + 1e-9) * norms).sum())
 
 
 def _fits(kind: tuple[int, int]) -> bool:

@@ -32,7 +32,7 @@ def verify(
 
     A reply without an action scores 0, without a call of the oracle. If the oracle raises or returns a score outside
     [0, 1], the episode ends in an error, as for `judged`. A `Judge` gets all decisions that may be trained on at once;
-    what it leaves unknown, or where it fails, has no verdict.
+    what it leaves unknown, where it fails, or what is no number in [0, 1], has no verdict.
 
     Args:
         episodes: episodes of `interaction`.
@@ -77,13 +77,17 @@ def _judged_at_once(
         decide = partial(described, number)
         (episodes[number],) = judged([one], interaction, "judge", decide, failures=log, action_of=action_of)
     asked = {name: move for name, move in moves.items() if move.action}
+    found: dict[str, float | None] = dict.fromkeys(moves.keys() - asked.keys(), 0.0)
     try:
         with nullcontext() if judge.plays else waiting(), _JUDGING:
-            found = judge.judge([*asked.values()], costs)
-        pairs = [*zip(asked, found, strict=True), *((name, 0.0) for name in moves.keys() - asked.keys())]
-        scores = {name: finite_number("a verdict", one, 0, most=1) for name, one in pairs if one is not None}
+            found |= dict(zip(asked, judge.judge([*asked.values()], costs), strict=True))
     except Exception as error:
         log.add(error, "a judge")
+    for name, one in found.items():
+        try:
+            scores |= {} if one is None else {name: finite_number("a verdict", one, 0, most=1)}
+        except ValueError as error:
+            log.add(error, "a verdict of a judge")
     costs.update(known=len(scores), unknown=len(moves) - len(scores))
     verdicts = {name: Verdict(score=score) for name, score in scores.items()}
     return [

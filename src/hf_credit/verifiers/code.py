@@ -16,7 +16,7 @@ from hf_credit.replies import spoken
 
 __all__ = ["extract_code", "isolation", "run_tests", "score", "verbatim_score"]
 
-_FENCE = r"^[ \t]*+(`{3,}+|~{3,}+)%s\n(.*?)(?:^[ \t]*+\1|\Z)"
+_FENCE = r"^([ \t]*+)(`{3,}+|~{3,}+)%s\n(.*?)(?:^[ \t]*+\2|\Z)"
 _PYTHON_FENCE = re.compile(_FENCE % r"[ \t]*(?:python|py)3?[ \t]*\r?", re.I | re.M | re.S)
 _ANY_FENCE = re.compile(_FENCE % r"[^\n`]*+", re.M | re.S)
 
@@ -25,11 +25,11 @@ def extract_code(text: str) -> str:
     """Returns the first block fenced as Python, else the first fenced block, else the whole answer (Appendix E).
 
     A fence is three or more backticks or tildes, closed by at least as many. An unclosed one, as in a truncated
-    answer, ends with the text. Thoughts are not part of the answer.
+    answer, ends with the text. Lines lose the fence's indent, as in CommonMark. Thoughts are no part of the answer.
     """
     text = spoken(text)
     block = _PYTHON_FENCE.search(text) or _ANY_FENCE.search(text)
-    return block.group(2) if block else text
+    return re.sub(rf"^[ \t]{{0,{len(block[1])}}}", "", block[3], flags=re.M) if block else text
 
 
 def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **options: Any) -> float:

@@ -96,7 +96,9 @@ def _span(text: str) -> Found:
     if phrase and (answer := _after_phrase(text[phrase.end() :][: 2 * MAX_ANSWER])):
         return Found(answer)
     stripped = text.strip()
-    return Found(_claim(stripped)) if _is_plain(stripped) else _last_expression(stripped)
+    if _is_plain(stripped):
+        return Found(_claim(_sentence(stripped, _formulas(stripped), ends="!")))
+    return _last_expression(stripped)
 
 
 def _boxed(text: str) -> tuple[Found | None, int]:
@@ -177,10 +179,15 @@ _ASIDE = re.compile(
 _SUBJECT = re.compile(r"[^\d]*\b(?:is|are|equals)\s+(?=[^\d\\$]{0,20}[\d\\$])", re.IGNORECASE)
 
 
-def _sentence(text: str, formulas: list[tuple[int, int, str]]) -> str:
+# An exclamation mark before space or the end; before an operator, as in "5! = 120", it is a factorial.
+_EXCLAIMED = r"""!(?=[!*"']*+(?:\s|$))(?![!*"']*+[ \t]*[-+*/=^<>])"""
+_ENDS = re.compile(rf"\\begin\b|\\end\b|\\.|[{{}}\n。]|\.(?=[*\"')\]]*(?:\s|$))|{_EXCLAIMED}", re.DOTALL)
+
+
+def _sentence(text: str, formulas: list[tuple[int, int, str]], ends: str = "\n。.!") -> str:
     """Returns the text up to the first end of a sentence or line outside of braces, environments and formulas."""
     depth, within = 0, {index for start, end, _ in formulas for index in range(start, end)}
-    for token in re.finditer(r"\\begin\b|\\end\b|\\.|[{}\n。]|\.(?=[*\"')\]]*(?:\s|$))", text, re.DOTALL):
+    for token in _ENDS.finditer(text):
         mark = token.group()
         if token.start() in within:
             continue
@@ -188,7 +195,7 @@ def _sentence(text: str, formulas: list[tuple[int, int, str]]) -> str:
             depth += 1
         elif mark in ("}", "\\end"):
             depth -= 1
-        elif depth <= 0 and mark in ("\n", "。", "."):
+        elif depth <= 0 and mark in ends:
             return text[: token.start()]
     return text
 

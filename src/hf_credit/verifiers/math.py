@@ -115,7 +115,7 @@ def score_task(task: Mapping[str, Any], text: str) -> float:
         CheckerError: as in `score`.
     """
     try:
-        return score(text, str(task.get("answer") or ""))
+        return score(text, "" if (gold := task.get("answer")) is None else str(gold))
     except (ValueError, CheckerError) as error:
         row = " ".join(str(task[name]) for name in ("source", "split", "source_id") if task.get(name))
         kind = CheckerError if isinstance(error, CheckerError) else ValueError

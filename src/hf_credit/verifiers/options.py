@@ -20,21 +20,24 @@ _LETTER = r"(?:\(([A-Za-z])\)|([A-Za-z])(?=[.:),]|\s*$))"
 _CHOICE = re.compile(
     rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s*)?{_LETTER}", re.IGNORECASE
 )
+_AND = r"(?:[,;/&]|\b(?:and|or)\b)"
+_ANOTHER = re.compile(rf"[\s.)]*(?:{_AND}\s*)+(?:{_LETTER}|[a-z](?=\s*{_AND}))", re.IGNORECASE)
 _BRACKETED = re.compile(r"\(([A-Z])\)")
 
 
 def option_key(text: str) -> str | None:
     r"""Returns the capital letter of the chosen option: B for `\boxed{B}`, "the answer is (b)" and "B. Because".
 
-    Without a final answer, it is the last letter in brackets.
+    Several letters, as B, C, choose none. Without a final answer, it is the last letter in brackets.
 
     Args:
         text: the reply, any text.
     """
     answer = final_answer(text).answer
-    chosen = None if answer is None else _CHOICE.match(normal(answer).text)
+    form = "" if answer is None else normal(answer).text
+    chosen = _CHOICE.match(form)
     if chosen is not None:
-        return (chosen[1] or chosen[2]).upper()
+        return None if _ANOTHER.match(form, chosen.end()) else (chosen[1] or chosen[2]).upper()
     bracketed = _BRACKETED.findall(spoken(text)) if answer is None and len(text) <= MAX_TEXT else []
     return bracketed[-1] if bracketed else None
 
@@ -74,4 +77,7 @@ def answer_key(text: str) -> str | None:
     value = number(form.text)
     if value is None:
         return form.key or None
-    return f"{value.value}%" if value.percent else str(value.value)
+    try:
+        return f"{value.value}%" if value.percent else str(value.value)
+    except ValueError:  # more digits than Python writes
+        return form.key or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -288,7 +289,8 @@ def test_tools_behind_mcp_are_called(opened: Any) -> None:
     paid = interaction.advance(state, [call % 6])
     assert (interaction.outcome(paid), interaction.ending(paid)) == (1.0, Ending.FINISHED)
     answered = interaction.advance(state, ["It is 9."])
-    assert (interaction.outcome(answered), interaction.pending(answered)) == (0.0, ())
+    assert math.isnan(interaction.outcome(answered))  # the server rewards only sums of 10, and others with None
+    assert interaction.pending(answered) == ()
 
 
 @pytest.mark.parametrize(
