@@ -83,9 +83,9 @@ def _judged_at_once(
             found |= dict(zip(asked, judge.judge([*asked.values()], costs), strict=True))
     except Exception as error:
         log.add(error, "a judge")
-    for name, one in found.items():
+    for name, score in found.items():
         try:
-            scores |= {} if one is None else {name: finite_number("a verdict", one, 0, most=1)}
+            scores |= {} if score is None else {name: finite_number("a verdict", score, 0, most=1)}
         except ValueError as error:
             log.add(error, "a verdict of a judge")
     costs.update(known=len(scores), unknown=len(moves) - len(scores))
