@@ -298,10 +298,27 @@ def test_targets_need_value_only_actions() -> None:
 
 def test_credit_and_target_can_be_of_different_replays() -> None:
     assert assigned_credit([ONE], "replay_loo", replays=1) == [pytest.approx([0.5, -1, 0.5])]
-    assert bucket_targets([ONE], skip=1) == [pytest.approx([0.75, -0.25, -0.25])]
+    assert bucket_targets([ONE], skip=1) == [pytest.approx([0.5, -0.5, -0.5])]
     assert all(map(math.isnan, bucket_targets([ONE], skip=2)[0]))
-    # Credits 0.5 -1 0.5 against targets 0.75 -0.25 -0.25: ranks 2.5 1 2.5 and 3 1.5 1.5, with correlation 1/2.
+    # Credits 0.5 -1 0.5 against targets 0.5 -0.5 -0.5: ranks 2.5 1 2.5 and 3 1.5 1.5, with correlation 1/2.
     assert bucket_fidelity([ONE], "replay_loo", replays=1).rho == pytest.approx(0.5)
+
+
+def test_the_luck_of_the_replays_that_credit_uses_is_in_no_target() -> None:
+    # Every reply is worth 0, and replay t adds the same luck to all.
+    lucky, unlucky = ([luck, 0.0, 0.0] for luck in (1.0, -1.0))
+    buckets = [bucket(own, own, value_only=(own, own)) for own in (lucky, unlucky)]
+    assert assigned_credit(buckets, "outcome_reward", replays=1) == [pytest.approx([1, 1]), pytest.approx([-1, -1])]
+    assert bucket_targets(buckets, skip=1) == [[0, 0], [0, 0]]
+
+
+def test_a_failed_replay_does_not_move_the_luck_of_the_others() -> None:
+    # Replay 0 of the first reply failed, so its credit is from replay 1; replay t returns t.
+    one = bucket([1, 2, 3], [0, 1, 2, 3], value_only=([0, 1, 2, 3], [0, 2, 3]))
+    candidates = (replace(one.candidates[0], numbers=(1, 2, 3)), one.candidates[1])
+    value_only = (one.value_only[0], replace(one.value_only[1], numbers=(0, 2, 3)))
+    one = replace(one, candidates=candidates, value_only=value_only)
+    assert bucket_targets([one], skip=1) == [[0, 0]]
 
 
 def test_with_shared_returns_every_common_baseline_ranks_a_bucket_rightly() -> None:

@@ -167,8 +167,8 @@ def bucket_targets(buckets: Sequence[Bucket], truth: Truth = "estimated", skip: 
 
     Args:
         truth: `"estimated"` from replays and value-only actions, or `"exact"` as enumerated by `with_exact_values`.
-        skip: the number of first replays of each candidate to omit, since credit was computed from them. Value-only
-            actions keep all replays.
+        skip: the number of first replays of each candidate to omit, since credit was computed from them. They are
+            omitted for all actions of a bucket: with common random numbers their luck is in the credit.
 
     Returns:
         For each bucket, the target of each candidate, in the unit of the outcome; NaN if it is unknown: there is no
@@ -195,8 +195,8 @@ def bucket_fidelity(
 
     By default credit and targets use the same returns, as in paper C3, Appendix I. A baseline that the candidates of a
     bucket share does not change their order, so the result measures how well the baselines of different contexts
-    agree. With `replays`, credit uses the first replays and targets the others, so their noise is independent. Exact
-    targets have no noise.
+    agree. With `replays`, credit uses the first replays, and targets, with their baseline, the others, so their noise
+    is independent. Exact targets have no noise.
 
     Args:
         buckets, method, replays, context: as in `assigned_credit`.
@@ -265,8 +265,12 @@ def with_exact_values(
 def _target(bucket: Bucket, action: Action, truth: Truth, skip: int) -> float:
     if truth == "exact":
         return math.nan if action.exact is None or bucket.exact is None else action.exact - bucket.exact
-    left = action.returns[skip:]
-    values = [other.returns for other in bucket.value_only if other.returns]
+    used = {number for one in bucket.candidates for number in [*one.by_replay][:skip]}
+    left, *values = (
+        [value for number, value in one.by_replay.items() if number not in used]
+        for one in (action, *bucket.value_only)
+    )
+    values = [own for own in values if own]
     return float(target_advantages([left], values)[0]) if left and values else math.nan
 
 

@@ -20,6 +20,7 @@ class Action:
 
     Attributes:
         returns: the outcome of each replay without error, in order.
+        numbers: of each return, which replay it is of, from 0; empty for 0, 1, 2, ...
         responses: for the same replays, the first message of the teammate downstream, that is, the next message of
             another event type; `None` if the episode ended before.
         failed: the number of replays that ended in an error; they have neither return nor response.
@@ -32,12 +33,18 @@ class Action:
 
     text: str
     returns: tuple[float, ...] = ()
+    numbers: tuple[int, ...] = ()
     responses: tuple[str | None, ...] = ()
     failed: int = 0
     draws: int = 1
     verdict: float | None = None
     exact: float | None = None
     replays: tuple[Episode, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def by_replay(self) -> dict[int, float]:
+        """The returns by the number of their replay."""
+        return dict(zip(self.numbers or range(len(self.returns)), self.returns, strict=False))
 
     @property
     def mean_return(self) -> float:
