@@ -56,6 +56,17 @@ def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_poli
 
 
 def test_the_credit_of_training_is_measured_with_the_named_method(command, relay_policy, tmp_path) -> None:
+def test_an_error_with_a_later_policy_keeps_the_results_of_those_before(
+    command, relay_policy, trained_run, tmp_path
+) -> None:
+    asked = (*SMALL, "--attempts", 0, "--event", "reasoner", "--output", tmp_path)
+    code, _, err = command("diagnose", relay_policy, "--beside", trained_run, *asked)
+    assert code == 1
+    assert "an event of a diagnosis must occur in the episodes, got reasoner; the episodes have agent" in err
+    (found,) = json.loads((tmp_path / "diagnosis.json").read_text(encoding="utf-8"))
+    assert found["name"] == relay_policy.name
+
+
     training = ("--protocol", "training", "--method", "magrpo", "--method-option", "group_size=3")
     code, out, err = command("diagnose", relay_policy, *training, *SMALL, "--output", tmp_path)
     assert code == 0, err

@@ -16,7 +16,6 @@ from hf_credit.credit import full_mean, leave_one_out, trajectory_advantages, tu
 from hf_credit.critics.inputs import joint_histories
 from hf_credit.diagnostics import FidelityStatus
 from hf_credit.diagnostics.bucket_credit import (
-    OnlyInTrainingError,
     RememberedValues,
     assigned_credit,
     bucket_fidelity,
@@ -270,7 +269,7 @@ def same_order(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def test_a_method_that_needs_its_own_collector_is_refused() -> None:
-    with pytest.raises(OnlyInTrainingError, match="of kind 'continuation', which only its own collector plays"):
+    with pytest.raises(ValueError, match="of kind 'continuation', which only its own collector plays"):
         assigned_credit([ONE], "mc_process_reward")
     with pytest.raises(ValueError, match="must be run with it, got none named 'critic'"):
         assigned_credit([whole([1], [0])], "mappo")

@@ -133,6 +133,16 @@ def test_the_critic_of_the_policy_is_used() -> None:
     assert measured.events[0].credited == 2 * 8 * 2
 
 
+def test_a_policy_without_the_critic_of_a_method_loses_no_other_result() -> None:
+    found = diagnose_policy(subject(), STARTS, PLAN, methods={"ppo": make("ppo")})
+    assert "got none named 'critic'" in found.not_measured["ppo"]
+    assert {credit.method for credit in found.events[0].credits} == {"replay_loo", "magrpo", "outcome_reward"}
+    played = subject()
+    with pytest.raises(ValueError, match="a method with a critic must be run with it, got none named 'critic'"):
+        diagnose_training(played, STARTS, PLAN, {"magrpo": make("magrpo"), "ppo": make("ppo")})
+    assert played.engine.generate.count == 0
+
+
 def test_task_seeds_reach_the_collector() -> None:
     environment = make_environment("sudoku", size=4, blanks=4)
     chat = Chat(tokenizer_of([string.printable]))

@@ -172,7 +172,8 @@ def diagnose(
         for name, setup in setups.items():
             with progress.playing(f"replies of {name}", protocol.replies(setup)):
                 found += protocol.diagnose(name, setup, **diagnosed.loading())
-    path, tables, warnings = protocol.write(found, diagnosed.output or Path(model) / "diagnosis")
+            # After each, so that an error with a later policy loses none.
+            path, tables, warnings = protocol.write(found, diagnosed.output or Path(model) / "diagnosis")
     if as_json:
         typer.echo(json.dumps(numbers(found), indent=2))
     else:

@@ -26,10 +26,6 @@ from hf_credit.rollouts.rows import one_number
 Truth = Literal["estimated", "exact"]
 
 
-class OnlyInTrainingError(ValueError):
-    """The method needs rollouts that only its own collector plays, so it cannot credit buckets."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class BucketBatch(RolloutBatch):
     """Buckets as an update: one instance per bucket, and one episode per replay of each candidate.
@@ -48,11 +44,11 @@ class BucketBatch(RolloutBatch):
         """As in `RolloutBatch`.
 
         Raises:
-            OnlyInTrainingError: buckets contain no rollouts of this kind.
+            ValueError: buckets contain no rollouts of this kind.
         """
         found = super().of_kind(kind)
         if self.rollouts and not found:
-            raise OnlyInTrainingError(
+            raise ValueError(
                 f"credit of buckets must come from replays of their candidates, got a method that needs rollouts of "
                 f"kind {kind!r}, which only its own collector plays; diagnose it with --protocol training."
             )
@@ -137,8 +133,8 @@ def assigned_credit(
         only one at its context or no oracle judged it.
 
     Raises:
-        OnlyInTrainingError: the estimator needs rollouts that only the method's own collector plays.
-        ValueError: the method or the critic does not exist, or a number is out of range.
+        ValueError: the method or the critic does not exist, the estimator needs rollouts that only the method's own
+            collector plays, or a number is out of range.
     """
     method = methods.make(method) if isinstance(method, str) else method
     seen = buckets if replays is None else [_first(bucket, replays) for bucket in buckets]

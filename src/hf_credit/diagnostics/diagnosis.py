@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hf_credit.diagnostics.bucket_credit import (
-    OnlyInTrainingError,
-    Truth,
-    assigned_credit,
-    credit_and_targets,
-    standard_methods,
-)
+from hf_credit.diagnostics.bucket_credit import Truth, assigned_credit, credit_and_targets, standard_methods
 from hf_credit.diagnostics.buckets import Bucket
 from hf_credit.diagnostics.fidelity import credit_fidelity, fidelity_interval
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance
@@ -91,7 +85,7 @@ class Diagnosis:
         buckets: the buckets that were measured.
         success: greedy success and pass@k with intervals over tasks; empty if no attempts were played.
         about: settings as plain values: the model, the task, the plan.
-        not_measured: methods that cannot credit buckets, each with the reason in one sentence.
+        not_measured: methods that cannot credit these buckets, as without a critic, each with the reason.
     """
 
     name: str
@@ -126,7 +120,7 @@ def diagnose(
         credit_replays: for targets from other replays, the number of replays that credit is computed from.
 
     Raises:
-        ValueError: there is no bucket, or a number is out of range.
+        ValueError: there is no bucket.
     """
     if not buckets:
         raise ValueError("a diagnosis needs at least 1 bucket, got none; sample more episodes or other events.")
@@ -136,7 +130,7 @@ def diagnose(
     for label, method in (standard_methods(buckets) if methods is None else methods).items():
         try:
             measured = {event: _credit(own, label, method, context, credit_replays) for event, own in groups.items()}
-        except OnlyInTrainingError as error:
+        except ValueError as error:
             not_measured[label] = str(error)
             continue
         for event, quality in measured.items():
