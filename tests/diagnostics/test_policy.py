@@ -10,10 +10,11 @@ import pytest
 from hf_credit import make as make_environment
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.policy import Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.policy import Subject, Tasks, diagnose_policy, diagnose_training
 from hf_credit.methods import make
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
+from hf_credit.trainers.signal_protocol import SignalProtocol
 
 OWN_METHOD = '''
 from dataclasses import dataclass
@@ -141,6 +142,24 @@ def test_a_policy_without_the_critic_of_a_method_loses_no_other_result() -> None
     with pytest.raises(ValueError, match="a method with a critic must be run with it, got none named 'critic'"):
         diagnose_training(played, STARTS, PLAN, {"magrpo": make("magrpo"), "ppo": make("ppo")})
     assert played.engine.generate.count == 0
+
+
+def test_an_agreement_without_other_replays_is_told_with_its_reason() -> None:
+    calls = iter(range(1000))
+
+    def scorer(task, text):
+        if next(calls) % 2:  # the second replay of each reply
+            raise RuntimeError("down")
+        return float(text < "m")
+
+    speaker = Alphabet()
+    alone = Collaboration(roles={"act": "act"}, events=[Event("act", role="act")], final="act", scorer=scorer)
+    one = Subject(name="p", engine=Engine(alone, speaker.chat, speaker))
+    settings = {"oracle": None, "exact": None, "attempts": 0, "credit_replays": 1, "examples": 0}
+    protocol = SignalProtocol(name="signal", plan=PLAN, tasks=Tasks(), methods={}, **settings)
+    found = protocol._agreement(one, STARTS, {"magrpo": make("magrpo")})
+    assert found["agreement"] == {}
+    assert found["not_measured"] == {"magrpo": "no reply has two replays without error"}
 
 
 def test_task_seeds_reach_the_collector() -> None:
