@@ -11,7 +11,9 @@ from hf_credit import make as make_environment
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.policy import Subject, Tasks, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.verdicts import diagnose_verdicts
 from hf_credit.methods import make
+from hf_credit.oracles import Judge
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 from hf_credit.trainers.signal_protocol import SignalProtocol
@@ -142,6 +144,27 @@ def test_a_policy_without_the_critic_of_a_method_loses_no_other_result() -> None
     with pytest.raises(ValueError, match="a method with a critic must be run with it, got none named 'critic'"):
         diagnose_training(played, STARTS, PLAN, {"magrpo": make("magrpo"), "ppo": make("ppo")})
     assert played.engine.generate.count == 0
+
+
+class Known(Judge):
+    """Knows b and c."""
+
+    def judge(self, moves, costs):
+        return [float(one.action == "b") if one.action in "bc" else None for one in moves]
+
+
+def test_a_state_whose_judged_moves_the_policy_never_drew_is_omitted_and_counted() -> None:
+    speaker = Alphabet()
+    # Of three tasks: their episodes, three draws each, and three each until there are three moves.
+    speaker.letters = "aaa" + "aaa" + "aab" + "aab" + "bcd" + "cde" + "xyz"
+    alone = Collaboration(
+        roles={"act": "act"}, events=[Event("act", role="act")], final="act", scorer=lambda task, text: text == "b"
+    )
+    one = Subject(name="p", engine=Engine(alone, speaker.chat, speaker))
+    plan = BucketPlan(buckets=3, candidates=3, replays=2, draws=6)
+    found = diagnose_verdicts(one, [RolloutRequest(task={"problem": name}) for name in "pqr"], plan, Known())
+    # Judged are two moves of the first that were not drawn, two of the second, of which one was, and one of the third.
+    assert (found.unknown, [(score, moves) for score, _, moves in found.reliability]) == (7, [(0, 1), (1, 1)])
 
 
 def test_an_agreement_without_other_replays_is_told_with_its_reason() -> None:
