@@ -56,7 +56,6 @@ def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_poli
     assert "Wrote" in err
 
 
-def test_the_credit_of_training_is_measured_with_the_named_method(command, relay_policy, tmp_path) -> None:
 def test_an_error_with_a_later_policy_keeps_the_results_of_those_before(
     command, relay_policy, trained_run, tmp_path
 ) -> None:
@@ -147,7 +146,7 @@ def test_the_signal_of_methods_is_measured_beside_the_outcome(command, trained_r
     signals = found["signals"]
     assert list(signals) == ["outcome_reward", "verifiable_process", "rloo"]
     assert [one["signal"]["n"] for one in signals.values()] == [3, 3, 3]
-    assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2 * 8]
+    assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2]  # tasks
     assert signals["outcome_reward"]["tokens"] == signals["verifiable_process"]["tokens"]
     # The policy never succeeds, so that replays would say nothing.
     assert found["agreement"] == {}
@@ -179,9 +178,9 @@ def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(c
         (("--exact", 0.1), "--protocol signal takes no --exact, got 0.1; omit it"),
         (("--episodes", 5), "a collection needs 2 tasks, got --episodes 5 for 24"),
         (("--oracle", "sudoku_constraints"), "--protocol signal takes no --oracle, got sudoku_constraints"),
+        (("--collections", 2), "greater than or equal to 3"),
         (("--replays", 1), "--protocol signal needs at least 2 --replays, got 1"),
         (("--credit-replays", 2), "--protocol signal takes no --credit-replays, got 2; omit it"),
-        (("--collections", 2), "greater than or equal to 3"),
     ],
 )
 def test_a_signal_refuses_what_it_does_not_take(command, relay_policy, tmp_path, option, told) -> None:
@@ -208,8 +207,8 @@ def test_it_is_told_whether_an_oracle_can_be_trusted(command, trained_run, tmp_p
     ("option", "told"),
     [
         (("--method", "rloo"), "--protocol verdicts takes no --method, got ['rloo']; omit it"),
-        (("--value-actions", 2), "--protocol verdicts takes no --value-actions, got 2; omit it"),
         ((), "--protocol verdicts needs an oracle, got none for 'relay'; add --oracle"),
+        (("--value-actions", 2), "--protocol verdicts takes no --value-actions, got 2; omit it"),
         (("--replays", 1, "--task", "sudoku"), "at least 2 candidates and 2 replays, got (8, 1)"),
     ],
 )

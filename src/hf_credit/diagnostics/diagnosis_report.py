@@ -43,7 +43,8 @@ _SIGNAL_LEGEND = """\
   task has one) whose members all have one outcome.
 - Agreement: Spearman's correlation of credit of replies and their returns in replays that the credit does not use.
 - Cosine: of the expected gradients, from products of different collections, so that noise does not count.
-- Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.
+- Intervals are 95% intervals: over collections by the jackknife, of success over tasks, and of the agreement over
+  decisions.
 - A signal says how soon a method learns what it rewards, not whether that is the goal: for this look at the agreement
   and at the cosine with outcome_reward."""
 _VERDICT_LEGEND = f"""\
