@@ -55,7 +55,9 @@ class EventDiagnosis:
         candidates: the number of candidates in all buckets.
         alone: the number of buckets with fewer than two replayed candidates, where no credit can be compared.
         failed_replays: the number of failed replays, including those of value-only actions.
-        mean_return: the mean V(h) over buckets, an estimate of the policy's return; NaN without value-only actions.
+        mean_return: the mean V(h) at the drawn decisions; NaN without value-only actions. It is not the policy's
+            return, as long episodes have more decisions.
+        exact_error: the largest of `Bucket.exact_error`; NaN without any.
         credits: the result of each method that credits at least one candidate.
         influence: over the buckets with a response; `None` without any.
         influence_interval: the mean influence with its interval over buckets.

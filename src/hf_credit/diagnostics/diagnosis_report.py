@@ -207,7 +207,7 @@ def _policies(diagnoses: Sequence[Diagnosis]) -> Table:
 
 
 def _decisions(diagnoses: Sequence[Diagnosis]) -> Table:
-    header = ["policy", "event", "buckets", "with one candidate", "candidates", "failed replays", "mean return"]
+    header = ["policy", "event", "buckets", "with one candidate", "candidates", "failed replays", "mean V(h)"]
     header += ["influence (nats)", "by chance"]
     return header, [
         [
