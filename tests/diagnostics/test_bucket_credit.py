@@ -352,6 +352,13 @@ def test_candidates_get_exact_values() -> None:
     assert found.exact == truth.value
     assert [action.exact for action in found.candidates] == [truth.values["0"], truth.values["1"]]
     assert found.value_only[0].exact is None  # an impossible reply
+    assert found.exact_error == pytest.approx(0)
+    # With only the likeliest reply, the rest of the probability is unknown, and more than may be called exact.
+    text, likeliest = max(truth.probabilities.items(), key=lambda one: one[1])
+    assert likeliest < 0.9
+    one = replace(sampled, candidates=(replace(sampled.candidates[0], text=text),))
+    (rough,) = with_exact_values([one], relay(2), chat, model, max_new_tokens=1, floor=0.99 * likeliest)
+    assert (rough.candidates[0].exact, rough.exact_error) == (None, None)
     assert with_exact_values([], relay(2), chat, model, max_new_tokens=1) == []
 
 

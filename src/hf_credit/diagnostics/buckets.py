@@ -68,6 +68,7 @@ class Bucket:
         candidates: different replies, each drawn from the policy; the first is the real one.
         value_only: further replies from the policy, which may repeat; they only estimate the baseline V(h).
         exact: V(h), the exact value of the context under the policy (eq. 19); `None` if it was not enumerated.
+        exact_error: the largest error of the exact values of the context and the candidates; `None` without any.
         before: the decisions of its episode in earlier steps.
         state: the state before the decision.
     """
@@ -81,6 +82,7 @@ class Bucket:
     candidates: tuple[Action, ...]
     value_only: tuple[Action, ...] = ()
     exact: float | None = None
+    exact_error: float | None = None
     before: tuple[Decision, ...] = field(default=(), compare=False, repr=False)
     state: Any = field(default=None, compare=False, repr=False)
 

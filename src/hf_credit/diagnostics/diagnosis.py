@@ -71,6 +71,7 @@ class EventDiagnosis:
     alone: int
     failed_replays: int
     mean_return: Interval
+    exact_error: float
     credits: tuple[CreditQuality, ...]
     influence: Influence | None
     influence_interval: Interval
@@ -170,6 +171,7 @@ def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) 
         alone=sum(len(bucket.replayed) < 2 for bucket in buckets),
         failed_replays=sum(action.failed for action in every),
         mean_return=mean_with_interval(returns, within=range_of("return", returns)),
+        exact_error=max((one.exact_error for one in buckets if one.exact_error is not None), default=math.nan),
         credits=tuple(credits),
         influence=found,
         influence_interval=mean_with_interval(told, within=(0.0, math.inf)),
