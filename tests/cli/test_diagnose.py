@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-SMALL = ("--episodes", 6, "--buckets", 4, "--candidates", 3, "--replays", 2, "--value-actions", 2)
+UPDATE = ("--episodes", 6, "--buckets", 4, "--replays", 2, "--value-actions", 2)
+SMALL = (*UPDATE, "--candidates", 3)
 
 
 def test_a_policy_is_diagnosed_and_the_folder_written(command, relay_policy, tmp_path) -> None:
@@ -55,9 +56,20 @@ def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_poli
     assert "Wrote" in err
 
 
+def test_an_error_with_a_later_policy_keeps_the_results_of_those_before(
+    command, relay_policy, trained_run, tmp_path
+) -> None:
+    asked = (*SMALL, "--attempts", 0, "--event", "reasoner", "--output", tmp_path)
+    code, _, err = command("diagnose", relay_policy, "--beside", trained_run, *asked)
+    assert code == 1
+    assert "an event of a diagnosis must occur in the episodes, got reasoner; the episodes have agent" in err
+    (found,) = json.loads((tmp_path / "diagnosis.json").read_text(encoding="utf-8"))
+    assert found["name"] == relay_policy.name
+
+
 def test_the_credit_of_training_is_measured_with_the_named_method(command, relay_policy, tmp_path) -> None:
-    training = ("--protocol", "training", "--method", "magrpo", "--method-option", "group_size=3")
-    code, out, err = command("diagnose", relay_policy, *training, *SMALL, "--output", tmp_path)
+    training = ("--protocol", "training", "--method", "magrpo", "--method-option", "group_size=3", *UPDATE)
+    code, out, err = command("diagnose", relay_policy, *training, "--output", tmp_path)
     assert code == 0, err
     for word in ("Credit of training", "magrpo", "reasoner", "actor", "zeros"):
         assert word in out
@@ -66,7 +78,7 @@ def test_the_credit_of_training_is_measured_with_the_named_method(command, relay
     assert found["events"][0]["credited"] == 6 * 3 * 2
     assert found["events"][0]["measured"] == 4
     _names_no_folder(tmp_path)
-    exact = (*training, *SMALL, "--output", tmp_path, "--exact", 0.01, "--max-new-tokens", 2, "--json")
+    exact = (*training, "--output", tmp_path, "--exact", 0.01, "--max-new-tokens", 2, "--json")
     code, out, err = command("diagnose", relay_policy, *exact)
     assert code == 0, err
     assert json.loads(out)[0]["cost"]["scoring_events"] == 6 * 3  # no replay is needed
@@ -99,10 +111,12 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
         (("--protocol", "luck"), "--protocol must be one of buckets, training, signal, verdicts, got 'luck'"),
-        (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
+        (("--protocol", "training", *UPDATE), "the credit of training needs a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),
-        (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets or"),
+        (("--protocol", "training", "--oracle", "sudoku_constraints"), "training takes no --oracle, got sudoku_con"),
+        (("--protocol", "training", "--candidates", 3), "--protocol training takes no --candidates, got 3; omit it"),
+        (("--collections", 3), "--protocol buckets takes no --collections, got 3; omit it"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(
@@ -132,7 +146,7 @@ def test_the_signal_of_methods_is_measured_beside_the_outcome(command, trained_r
     signals = found["signals"]
     assert list(signals) == ["outcome_reward", "verifiable_process", "rloo"]
     assert [one["signal"]["n"] for one in signals.values()] == [3, 3, 3]
-    assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2 * 8]
+    assert [one["success"]["n"] for one in signals.values()] == [12, 12, 3 * 2]  # tasks
     assert signals["outcome_reward"]["tokens"] == signals["verifiable_process"]["tokens"]
     # The policy never succeeds, so that replays would say nothing.
     assert found["agreement"] == {}
@@ -161,10 +175,12 @@ def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(c
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        (("--exact", 0.1), "--protocol signal takes no exact values, got --exact"),
+        (("--exact", 0.1), "--protocol signal takes no --exact, got 0.1; omit it"),
         (("--episodes", 5), "a collection needs 2 tasks, got --episodes 5 for 24"),
-        (("--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets or verdicts"),
+        (("--oracle", "sudoku_constraints"), "--protocol signal takes no --oracle, got sudoku_constraints"),
         (("--collections", 2), "greater than or equal to 3"),
+        (("--replays", 1), "--protocol signal needs at least 2 --replays, got 1"),
+        (("--credit-replays", 2), "--protocol signal takes no --credit-replays, got 2; omit it"),
     ],
 )
 def test_a_signal_refuses_what_it_does_not_take(command, relay_policy, tmp_path, option, told) -> None:
@@ -190,8 +206,9 @@ def test_it_is_told_whether_an_oracle_can_be_trusted(command, trained_run, tmp_p
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        (("--method", "rloo"), "--protocol verdicts needs only an oracle, got --method or --exact"),
+        (("--method", "rloo"), "--protocol verdicts takes no --method, got ['rloo']; omit it"),
         ((), "--protocol verdicts needs an oracle, got none for 'relay'; add --oracle"),
+        (("--value-actions", 2), "--protocol verdicts takes no --value-actions, got 2; omit it"),
         (("--replays", 1, "--task", "sudoku"), "at least 2 candidates and 2 replays, got (8, 1)"),
     ],
 )

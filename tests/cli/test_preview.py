@@ -198,11 +198,16 @@ def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..
     assert outcome.success.high < 0.03
     assert found.signal.signals["verifiable_process"].silent < 1.0
     (line,) = [one for one in str(found).splitlines() if one.startswith("The outcome is silent: ")]
-    assert "0.0% of 128 episodes succeed (95% interval 0.0% to 2.9%); its signal: none measurable with 4" in line
+    assert "0.0% of the episodes of 128 tasks succeed (95% interval 0.0% to 2.9%); its signal: none " in line
     assert "the verdicts of its oracle on every move (verifiable_process); starts in reach" in line
     assert "warm-up" in line
     assert "rewards of its steps" not in line
     assert "The policy can begin" in found.conclusion()
+    # The method's signal tells it by name.
+    turned = replace(found.signal, signals=dict(reversed(found.signal.signals.items())))
+    assert replace(found, signal=turned).conclusion() == found.conclusion()
+    alone = replace(found.signal, signals={"verifiable_process": found.signal.signals["verifiable_process"]})
+    assert "The outcome" not in str(replace(found, signal=alone))
 
 
 def test_a_task_without_an_oracle_is_advised_only_what_it_has() -> None:

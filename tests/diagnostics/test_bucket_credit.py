@@ -16,7 +16,6 @@ from hf_credit.credit import full_mean, leave_one_out, trajectory_advantages, tu
 from hf_credit.critics.inputs import joint_histories
 from hf_credit.diagnostics import FidelityStatus
 from hf_credit.diagnostics.bucket_credit import (
-    OnlyInTrainingError,
     RememberedValues,
     assigned_credit,
     bucket_fidelity,
@@ -270,7 +269,7 @@ def same_order(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def test_a_method_that_needs_its_own_collector_is_refused() -> None:
-    with pytest.raises(OnlyInTrainingError, match="of kind 'continuation', which only its own collector plays"):
+    with pytest.raises(ValueError, match="of kind 'continuation', which only its own collector plays"):
         assigned_credit([ONE], "mc_process_reward")
     with pytest.raises(ValueError, match="must be run with it, got none named 'critic'"):
         assigned_credit([whole([1], [0])], "mappo")
@@ -298,10 +297,27 @@ def test_targets_need_value_only_actions() -> None:
 
 def test_credit_and_target_can_be_of_different_replays() -> None:
     assert assigned_credit([ONE], "replay_loo", replays=1) == [pytest.approx([0.5, -1, 0.5])]
-    assert bucket_targets([ONE], skip=1) == [pytest.approx([0.75, -0.25, -0.25])]
+    assert bucket_targets([ONE], skip=1) == [pytest.approx([0.5, -0.5, -0.5])]
     assert all(map(math.isnan, bucket_targets([ONE], skip=2)[0]))
-    # Credits 0.5 -1 0.5 against targets 0.75 -0.25 -0.25: ranks 2.5 1 2.5 and 3 1.5 1.5, with correlation 1/2.
+    # Credits 0.5 -1 0.5 against targets 0.5 -0.5 -0.5: ranks 2.5 1 2.5 and 3 1.5 1.5, with correlation 1/2.
     assert bucket_fidelity([ONE], "replay_loo", replays=1).rho == pytest.approx(0.5)
+
+
+def test_the_luck_of_the_replays_that_credit_uses_is_in_no_target() -> None:
+    # Every reply is worth 0, and replay t adds the same luck to all.
+    lucky, unlucky = ([luck, 0.0, 0.0] for luck in (1.0, -1.0))
+    buckets = [bucket(own, own, value_only=(own, own)) for own in (lucky, unlucky)]
+    assert assigned_credit(buckets, "outcome_reward", replays=1) == [pytest.approx([1, 1]), pytest.approx([-1, -1])]
+    assert bucket_targets(buckets, skip=1) == [[0, 0], [0, 0]]
+
+
+def test_a_failed_replay_does_not_move_the_luck_of_the_others() -> None:
+    # Replay 0 of the first reply failed, so its credit is from replay 1; replay t returns t.
+    one = bucket([1, 2, 3], [0, 1, 2, 3], value_only=([0, 1, 2, 3], [0, 2, 3]))
+    candidates = (replace(one.candidates[0], numbers=(1, 2, 3)), one.candidates[1])
+    value_only = (one.value_only[0], replace(one.value_only[1], numbers=(0, 2, 3)))
+    one = replace(one, candidates=candidates, value_only=value_only)
+    assert bucket_targets([one], skip=1) == [[0, 0]]
 
 
 def test_with_shared_returns_every_common_baseline_ranks_a_bucket_rightly() -> None:
@@ -336,6 +352,13 @@ def test_candidates_get_exact_values() -> None:
     assert found.exact == truth.value
     assert [action.exact for action in found.candidates] == [truth.values["0"], truth.values["1"]]
     assert found.value_only[0].exact is None  # an impossible reply
+    assert found.exact_error == pytest.approx(0)
+    # With only the likeliest reply, the rest of the probability is unknown, and more than may be called exact.
+    text, likeliest = max(truth.probabilities.items(), key=lambda one: one[1])
+    assert likeliest < 0.9
+    one = replace(sampled, candidates=(replace(sampled.candidates[0], text=text),))
+    (rough,) = with_exact_values([one], relay(2), chat, model, max_new_tokens=1, floor=0.99 * likeliest)
+    assert (rough.candidates[0].exact, rough.exact_error) == (None, None)
     assert with_exact_values([], relay(2), chat, model, max_new_tokens=1) == []
 
 

@@ -219,6 +219,7 @@ def test_a_failed_scorer_loses_only_its_replay() -> None:
     found = {one.text: (one.returns, one.failed) for one in (*bucket.candidates, *bucket.value_only)}
     assert found == {"good": ((1.0, 1.0), 0), "bad": ((), 2), "poor": ((0.0, 0.0), 0)}
     assert len(bucket.replayed) == 2
+    assert [one.numbers for one in bucket.candidates] == [(0, 1), (), (0, 1)]
     assert bucket.value == pytest.approx(0.5)
 
 

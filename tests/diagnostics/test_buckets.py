@@ -18,7 +18,7 @@ BUCKET = Bucket(
     turn=0,
     candidates=(
         Action(text="3", returns=(0.0, 0.0), responses=("5", None), draws=2, verdict=1.0, exact=0.25),
-        Action(text="7 \ud83d", returns=(1.0,), responses=("5",), failed=1),
+        Action(text="7 \ud83d", returns=(1.0,), numbers=(1,), responses=("5",), failed=1),
         Action(text="9", failed=2),
     ),
     value_only=(Action(text="3", returns=(0.0, 1.0)), Action(text="8", returns=(1.0,)), Action(text="4", failed=2)),
@@ -33,6 +33,11 @@ def test_the_properties_of_a_bucket() -> None:
     assert BUCKET.best is BUCKET.candidates[1]
     assert BUCKET.value == pytest.approx(2 / 3)  # over returns, not over actions
     assert BUCKET.failure == Failure.CREDIT_SHIFT
+
+
+def test_a_return_keeps_the_number_of_its_replay() -> None:
+    assert BUCKET.candidates[0].by_replay == {0: 0.0, 1: 0.0}
+    assert BUCKET.candidates[1].by_replay == {1: 1.0}
 
 
 def test_a_bucket_with_only_failed_replays() -> None:
@@ -58,9 +63,9 @@ def test_a_line_of_json_has_texts_and_numbers_without_states_and_replays() -> No
     assert (read["key"], read["context"], read["exact"]) == (2**62, "<|user|>secret 3\u2028", 0.5)
     assert read["candidates"][:2] == [
         {"text": "3", "returns": [0.0, 0.0], "responses": ["5", None], "failed": 0, "draws": 2, "verdict": 1.0}
-        | {"exact": 0.25},
+        | {"exact": 0.25, "numbers": []},
         {"text": "7 \ud83d", "returns": [1.0], "responses": ["5"], "failed": 1, "draws": 1, "verdict": None}
-        | {"exact": None},
+        | {"exact": None, "numbers": [1]},
     ]
     assert [action["returns"] for action in read["value_only"]] == [[0.0, 1.0], [1.0], []]
     assert not {"before", "state"} & read.keys()

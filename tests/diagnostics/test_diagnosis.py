@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from small_buckets import action
@@ -55,6 +56,12 @@ def test_credit_is_compared_with_every_known_target() -> None:
     for one in known.credits:
         assert [interval.mean for interval in one.fidelity.values()] == pytest.approx([1, 1, 1])
         assert set(one.status.values()) == {FidelityStatus.OK}
+
+
+def test_the_largest_error_of_exact_values_is_kept() -> None:
+    buckets = [replace(bucket(key=key, exact=0.25), exact_error=error) for key, error in enumerate((0.01, 0.04, None))]
+    assert diagnose("p", buckets).events[0].exact_error == 0.04
+    assert math.isnan(diagnose("p", [bucket()]).events[0].exact_error)
 
 
 def test_an_undefined_fidelity_is_nan_with_its_reason() -> None:

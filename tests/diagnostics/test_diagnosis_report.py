@@ -59,6 +59,13 @@ def test_a_folder_has_tables_plots_numbers_examples_and_buckets(found, tmp_path)
     assert lines == [one.to_json() for one in found.buckets]
 
 
+def test_the_error_of_exact_values_is_beside_their_fidelity(found) -> None:
+    assert "error of exact values" not in tables([found])["Credit"][0]
+    exact = [replace(one, exact=0.5, exact_error=0.031) for one in found.buckets]
+    header, rows = tables([diagnose("p", exact)])["Credit"]
+    assert dict(zip(header, rows[0], strict=True))["error of exact values"] == "0.031"
+
+
 def test_the_tables_have_every_policy_event_and_credit(found) -> None:
     other = replace(found, name="runs/q")
     shown = tables([found, other])

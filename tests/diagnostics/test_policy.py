@@ -10,10 +10,13 @@ import pytest
 from hf_credit import make as make_environment
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.policy import Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.policy import Subject, Tasks, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.verdicts import diagnose_verdicts
 from hf_credit.methods import make
+from hf_credit.oracles import Judge
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
+from hf_credit.trainers.signal_protocol import SignalProtocol
 
 OWN_METHOD = '''
 from dataclasses import dataclass
@@ -131,6 +134,55 @@ def test_the_critic_of_the_policy_is_used() -> None:
     assert "mappo" in {credit.method for credit in found.events[0].credits}
     (measured,) = diagnose_training(known, STARTS, PLAN)
     assert measured.events[0].credited == 2 * 8 * 2
+
+
+def test_a_policy_without_the_critic_of_a_method_loses_no_other_result() -> None:
+    found = diagnose_policy(subject(), STARTS, PLAN, methods={"ppo": make("ppo")})
+    assert "got none named 'critic'" in found.not_measured["ppo"]
+    assert {credit.method for credit in found.events[0].credits} == {"replay_loo", "magrpo", "outcome_reward"}
+    played = subject()
+    with pytest.raises(ValueError, match="a method with a critic must be run with it, got none named 'critic'"):
+        diagnose_training(played, STARTS, PLAN, {"magrpo": make("magrpo"), "ppo": make("ppo")})
+    assert played.engine.generate.count == 0
+
+
+class Known(Judge):
+    """Knows b and c."""
+
+    def judge(self, moves, costs):
+        return [float(one.action == "b") if one.action in "bc" else None for one in moves]
+
+
+def test_a_state_whose_judged_moves_the_policy_never_drew_is_omitted_and_counted() -> None:
+    speaker = Alphabet()
+    # Of three tasks: their episodes, three draws each, and three each until there are three moves.
+    speaker.letters = "aaa" + "aaa" + "aab" + "aab" + "bcd" + "cde" + "xyz"
+    alone = Collaboration(
+        roles={"act": "act"}, events=[Event("act", role="act")], final="act", scorer=lambda task, text: text == "b"
+    )
+    one = Subject(name="p", engine=Engine(alone, speaker.chat, speaker))
+    plan = BucketPlan(buckets=3, candidates=3, replays=2, draws=6)
+    found = diagnose_verdicts(one, [RolloutRequest(task={"problem": name}) for name in "pqr"], plan, Known())
+    # Judged are two moves of the first that were not drawn, two of the second, of which one was, and one of the third.
+    assert (found.unknown, [(score, moves) for score, _, moves in found.reliability]) == (7, [(0, 1), (1, 1)])
+
+
+def test_an_agreement_without_other_replays_is_told_with_its_reason() -> None:
+    calls = iter(range(1000))
+
+    def scorer(task, text):
+        if next(calls) % 2:  # the second replay of each reply
+            raise RuntimeError("down")
+        return float(text < "m")
+
+    speaker = Alphabet()
+    alone = Collaboration(roles={"act": "act"}, events=[Event("act", role="act")], final="act", scorer=scorer)
+    one = Subject(name="p", engine=Engine(alone, speaker.chat, speaker))
+    settings = {"oracle": None, "exact": None, "attempts": 0, "credit_replays": 1, "examples": 0}
+    protocol = SignalProtocol(name="signal", plan=PLAN, tasks=Tasks(), methods={}, **settings)
+    found = protocol._agreement(one, STARTS, {"magrpo": make("magrpo")})
+    assert found["agreement"] == {}
+    assert found["not_measured"] == {"magrpo": "no reply has two replays without error"}
 
 
 def test_task_seeds_reach_the_collector() -> None:

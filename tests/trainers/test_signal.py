@@ -135,7 +135,7 @@ def test_methods_with_one_collector_share_episodes_and_replays_are_counted(train
     first, second = signals["outcome_reward"], signals["verifiable_process"]
     assert (first.tokens, first.equal, first.success) == (second.tokens, second.equal, second.success)
     assert first.success.n == 24
-    assert signals["rloo"].success.n == 24 * 8
+    assert signals["rloo"].success.n == 24  # tasks, with eight episodes each
     played = 6 * (first.tokens + signals["replay_loo"].tokens + signals["rloo"].tokens)
     assert found.cost.completion_tokens == played
     assert signals["replay_loo"].tokens > first.tokens

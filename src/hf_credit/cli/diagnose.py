@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from hf_credit.diagnostics.protocols import Protocol
 
 
+_IGNORED = {  # by protocol, the options of others
+    "buckets": ("collections",),
+    "training": ("oracle", "collections", "candidates", "attempts", "credit_replays", "examples"),
+    "signal": ("oracle", "exact", "attempts", "credit_replays", "examples"),
+    "verdicts": ("method", "exact", "collections", "value_actions", "attempts", "credit_replays", "examples"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Diagnosed(Played):
     """Options of `hf-credit diagnose` for what it measures."""
@@ -90,6 +98,10 @@ class Diagnosed(Played):
         Raises:
             ValueError: options do not go together.
         """
+        for name in _IGNORED.get(self.protocol, ()):
+            if (got := getattr(self, name)) not in (getattr(Diagnosed, name), []):
+                flag = name.replace("_", "-")
+                raise ValueError(f"--protocol {self.protocol} takes no --{flag}, got {got}; omit it.")
         names, oracle = self.method or [], named_oracle(self.oracle, self.oracle_option)
         if self.method_option and len(names) != 1:
             raise ValueError(
@@ -172,7 +184,8 @@ def diagnose(
         for name, setup in setups.items():
             with progress.playing(f"replies of {name}", protocol.replies(setup)):
                 found += protocol.diagnose(name, setup, **diagnosed.loading())
-    path, tables, warnings = protocol.write(found, diagnosed.output or Path(model) / "diagnosis")
+            # After each, so that an error with a later policy loses none.
+            path, tables, warnings = protocol.write(found, diagnosed.output or Path(model) / "diagnosis")
     if as_json:
         typer.echo(json.dumps(numbers(found), indent=2))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ Vector = NDArray[np.float64]
 _BATCH_TOKENS = 2**16
 # The index of a context, the tokens of a reply so far, and their probability.
 _Open = tuple[int, tuple[int, ...], float]
+
+
+MOST_ERROR = 0.05
+"""The largest error of a value or advantage that is called exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,10 @@ class ExactValues:
         """The upper bound of the true value minus `value`."""
         known = sum(probability * self.errors[text] for text, probability in self.probabilities.items())
         return known + max(0.0, 1 - self.covered)
+
+    def error_of(self, text: str) -> float:
+        """Returns the upper bound of the error of `advantage`; infinite for a reply that is not enumerated."""
+        return max(self.errors.get(text, math.inf), self.error)
 
     def advantage(self, text: str) -> float:
         """Returns A*(h, a) = Q(h, a) - V(h) (paper C3, eq. 20).

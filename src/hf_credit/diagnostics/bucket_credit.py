@@ -14,7 +14,7 @@ from typing import Any, Literal
 from transformers import PreTrainedModel
 
 from hf_credit import methods
-from hf_credit.collaborations.exact_values import exact_values
+from hf_credit.collaborations.exact_values import MOST_ERROR, exact_values
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
@@ -24,10 +24,6 @@ from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodC
 from hf_credit.rollouts.rows import one_number
 
 Truth = Literal["estimated", "exact"]
-
-
-class OnlyInTrainingError(ValueError):
-    """The method needs rollouts that only its own collector plays, so it cannot credit buckets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +44,11 @@ class BucketBatch(RolloutBatch):
         """As in `RolloutBatch`.
 
         Raises:
-            OnlyInTrainingError: buckets contain no rollouts of this kind.
+            ValueError: buckets contain no rollouts of this kind.
         """
         found = super().of_kind(kind)
         if self.rollouts and not found:
-            raise OnlyInTrainingError(
+            raise ValueError(
                 f"credit of buckets must come from replays of their candidates, got a method that needs rollouts of "
                 f"kind {kind!r}, which only its own collector plays; diagnose it with --protocol training."
             )
@@ -137,8 +133,8 @@ def assigned_credit(
         only one at its context or no oracle judged it.
 
     Raises:
-        OnlyInTrainingError: the estimator needs rollouts that only the method's own collector plays.
-        ValueError: the method or the critic does not exist, or a number is out of range.
+        ValueError: the method or the critic does not exist, the estimator needs rollouts that only the method's own
+            collector plays, or a number is out of range.
     """
     method = methods.make(method) if isinstance(method, str) else method
     seen = buckets if replays is None else [_first(bucket, replays) for bucket in buckets]
@@ -167,8 +163,8 @@ def bucket_targets(buckets: Sequence[Bucket], truth: Truth = "estimated", skip: 
 
     Args:
         truth: `"estimated"` from replays and value-only actions, or `"exact"` as enumerated by `with_exact_values`.
-        skip: the number of first replays of each candidate to omit, since credit was computed from them. Value-only
-            actions keep all replays.
+        skip: the number of first replays of each candidate to omit, since credit was computed from them. They are
+            omitted for all actions of a bucket: with common random numbers their luck is in the credit.
 
     Returns:
         For each bucket, the target of each candidate, in the unit of the outcome; NaN if it is unknown: there is no
@@ -195,8 +191,8 @@ def bucket_fidelity(
 
     By default credit and targets use the same returns, as in paper C3, Appendix I. A baseline that the candidates of a
     bucket share does not change their order, so the result measures how well the baselines of different contexts
-    agree. With `replays`, credit uses the first replays and targets the others, so their noise is independent. Exact
-    targets have no noise.
+    agree. With `replays`, credit uses the first replays, and targets, with their baseline, the others, so their noise
+    is independent. Exact targets have no noise.
 
     Args:
         buckets, method, replays, context: as in `assigned_credit`.
@@ -245,7 +241,8 @@ def with_exact_values(
         **limits: as for `exact_values`.
 
     Returns:
-        The buckets with exact values; replies with a probability below the floor keep `exact=None`.
+        The buckets with exact values; replies with a probability below the floor, or whose advantage has an error
+        above `MOST_ERROR`, as the floor leaves out later replies, keep `exact=None`.
 
     Raises:
         ValueError: as `exact_values`.
@@ -254,19 +251,25 @@ def with_exact_values(
     found = exact_values(interaction, chat, model, states, **limits) if states else []
     valued = []
     for bucket, values in zip(buckets, found, strict=True):
+        known = {text: value for text, value in values.values.items() if values.error_of(text) <= MOST_ERROR}
         actions: dict[str, Any] = {
-            name: tuple(replace(one, exact=values.values.get(one.text)) for one in getattr(bucket, name))
+            name: tuple(replace(one, exact=known.get(one.text)) for one in getattr(bucket, name))
             for name in ("candidates", "value_only")
         }
-        valued.append(replace(bucket, exact=values.value, **actions))
+        error = max((values.error_of(one.text) for one in bucket.candidates if one.text in known), default=None)
+        valued.append(replace(bucket, exact=values.value, exact_error=error, **actions))
     return valued
 
 
 def _target(bucket: Bucket, action: Action, truth: Truth, skip: int) -> float:
     if truth == "exact":
         return math.nan if action.exact is None or bucket.exact is None else action.exact - bucket.exact
-    left = action.returns[skip:]
-    values = [other.returns for other in bucket.value_only if other.returns]
+    used = {number for one in bucket.candidates for number in [*one.by_replay][:skip]}
+    left, *values = (
+        [value for number, value in one.by_replay.items() if number not in used]
+        for one in (action, *bucket.value_only)
+    )
+    values = [own for own in values if own]
     return float(target_advantages([left], values)[0]) if left and values else math.nan
 
 

@@ -344,12 +344,14 @@ def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge |
 
 def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> Action:
     # A replay with a NaN or infinite outcome counts as failed.
-    sound = [one for one in episodes if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
+    numbers = [k for k, one in enumerate(episodes) if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
+    sound = [episodes[k] for k in numbers]
     verdicts = (one.verdict for episode in episodes if (one := _forced(episode, event)) is not None)
     verdict = next(filter(None, verdicts), None)
     return Action(
         text=text,
         returns=tuple(episode.outcome for episode in sound),
+        numbers=tuple(numbers),
         responses=tuple(
             next((one.action_text for step in episode.steps[1:] for one in step if one.event != event), None)
             for episode in sound

@@ -20,6 +20,7 @@ class Action:
 
     Attributes:
         returns: the outcome of each replay without error, in order.
+        numbers: of each return, which replay it is of, from 0; empty for 0, 1, 2, ...
         responses: for the same replays, the first message of the teammate downstream, that is, the next message of
             another event type; `None` if the episode ended before.
         failed: the number of replays that ended in an error; they have neither return nor response.
@@ -32,12 +33,18 @@ class Action:
 
     text: str
     returns: tuple[float, ...] = ()
+    numbers: tuple[int, ...] = ()
     responses: tuple[str | None, ...] = ()
     failed: int = 0
     draws: int = 1
     verdict: float | None = None
     exact: float | None = None
     replays: tuple[Episode, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def by_replay(self) -> dict[int, float]:
+        """The returns by the number of their replay."""
+        return dict(zip(self.numbers or range(len(self.returns)), self.returns, strict=False))
 
     @property
     def mean_return(self) -> float:
@@ -61,6 +68,7 @@ class Bucket:
         candidates: different replies, each drawn from the policy; the first is the real one.
         value_only: further replies from the policy, which may repeat; they only estimate the baseline V(h).
         exact: V(h), the exact value of the context under the policy (eq. 19); `None` if it was not enumerated.
+        exact_error: the largest error of the exact values of the context and the candidates; `None` without any.
         before: the decisions of its episode in earlier steps.
         state: the state before the decision.
     """
@@ -74,6 +82,7 @@ class Bucket:
     candidates: tuple[Action, ...]
     value_only: tuple[Action, ...] = ()
     exact: float | None = None
+    exact_error: float | None = None
     before: tuple[Decision, ...] = field(default=(), compare=False, repr=False)
     state: Any = field(default=None, compare=False, repr=False)
 

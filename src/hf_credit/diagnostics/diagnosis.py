@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hf_credit.diagnostics.bucket_credit import (
-    OnlyInTrainingError,
-    Truth,
-    assigned_credit,
-    credit_and_targets,
-    standard_methods,
-)
+from hf_credit.diagnostics.bucket_credit import Truth, assigned_credit, credit_and_targets, standard_methods
 from hf_credit.diagnostics.buckets import Bucket
 from hf_credit.diagnostics.fidelity import credit_fidelity, fidelity_interval
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance
@@ -61,7 +55,9 @@ class EventDiagnosis:
         candidates: the number of candidates in all buckets.
         alone: the number of buckets with fewer than two replayed candidates, where no credit can be compared.
         failed_replays: the number of failed replays, including those of value-only actions.
-        mean_return: the mean V(h) over buckets, an estimate of the policy's return; NaN without value-only actions.
+        mean_return: the mean V(h) at the drawn decisions; NaN without value-only actions. It is not the policy's
+            return, as long episodes have more decisions.
+        exact_error: the largest of `Bucket.exact_error`; NaN without any.
         credits: the result of each method that credits at least one candidate.
         influence: over the buckets with a response; `None` without any.
         influence_interval: the mean influence with its interval over buckets.
@@ -75,6 +71,7 @@ class EventDiagnosis:
     alone: int
     failed_replays: int
     mean_return: Interval
+    exact_error: float
     credits: tuple[CreditQuality, ...]
     influence: Influence | None
     influence_interval: Interval
@@ -91,7 +88,7 @@ class Diagnosis:
         buckets: the buckets that were measured.
         success: greedy success and pass@k with intervals over tasks; empty if no attempts were played.
         about: settings as plain values: the model, the task, the plan.
-        not_measured: methods that cannot credit buckets, each with the reason in one sentence.
+        not_measured: methods that cannot credit these buckets, as without a critic, each with the reason.
     """
 
     name: str
@@ -126,7 +123,7 @@ def diagnose(
         credit_replays: for targets from other replays, the number of replays that credit is computed from.
 
     Raises:
-        ValueError: there is no bucket, or a number is out of range.
+        ValueError: there is no bucket.
     """
     if not buckets:
         raise ValueError("a diagnosis needs at least 1 bucket, got none; sample more episodes or other events.")
@@ -136,7 +133,7 @@ def diagnose(
     for label, method in (standard_methods(buckets) if methods is None else methods).items():
         try:
             measured = {event: _credit(own, label, method, context, credit_replays) for event, own in groups.items()}
-        except OnlyInTrainingError as error:
+        except ValueError as error:
             not_measured[label] = str(error)
             continue
         for event, quality in measured.items():
@@ -174,6 +171,7 @@ def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) 
         alone=sum(len(bucket.replayed) < 2 for bucket in buckets),
         failed_replays=sum(action.failed for action in every),
         mean_return=mean_with_interval(returns, within=range_of("return", returns)),
+        exact_error=max((one.exact_error for one in buckets if one.exact_error is not None), default=math.nan),
         credits=tuple(credits),
         influence=found,
         influence_interval=mean_with_interval(told, within=(0.0, math.inf)),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_credit.collaborations.exact_values import MOST_ERROR
 from hf_credit.diagnostics.bucket_credit import assigned_credit
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
@@ -43,7 +44,8 @@ _SIGNAL_LEGEND = """\
   task has one) whose members all have one outcome.
 - Agreement: Spearman's correlation of credit of replies and their returns in replays that the credit does not use.
 - Cosine: of the expected gradients, from products of different collections, so that noise does not count.
-- Intervals are 95% intervals, over collections by the jackknife, and of the agreement over decisions.
+- Intervals are 95% intervals: over collections by the jackknife, of success over tasks, and of the agreement over
+  decisions.
 - A signal says how soon a method learns what it rewards, not whether that is the goal: for this look at the agreement
   and at the cosine with outcome_reward."""
 _VERDICT_LEGEND = f"""\
@@ -54,11 +56,13 @@ _VERDICT_LEGEND = f"""\
 - Intervals are 95% intervals over tasks, and contain the noise of replays, except for the agreement.
 
 ![Share of right moves by score]({RELIABILITY_FILE})"""
-_LEGEND = """\
+_LEGEND = f"""\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
   change their order, so this measures how well the baselines of different contexts agree. Other replays: credit uses
-  the first replays and targets the others. Exact: the targets are exact values.
+  the first replays and targets the others. Exact: the targets are exact values, up to the error by replies that were
+  not enumerated; without those whose error may exceed {MOST_ERROR:g}.
+- Mean V(h): at the drawn decisions, of which long episodes have more, so it is not the policy's return.
 - Within-context variance: of the credit, mean over buckets, in squared units of the credit. Methods that divide by a
   standard deviation, such as VPR and outcome reward, are not comparable with the others.
 - Influence: mutual information in nats between a message and the response to it (Appendix J). By chance: the same
@@ -206,7 +210,7 @@ def _policies(diagnoses: Sequence[Diagnosis]) -> Table:
 
 
 def _decisions(diagnoses: Sequence[Diagnosis]) -> Table:
-    header = ["policy", "event", "buckets", "with one candidate", "candidates", "failed replays", "mean return"]
+    header = ["policy", "event", "buckets", "with one candidate", "candidates", "failed replays", "mean V(h)"]
     header += ["influence (nats)", "by chance"]
     return header, [
         [
@@ -228,13 +232,15 @@ def _decisions(diagnoses: Sequence[Diagnosis]) -> Table:
 def _credits(diagnoses: Sequence[Diagnosis]) -> Table:
     known = {kind for one in diagnoses for event in one.events for credit in event.credits for kind in credit.fidelity}
     kinds = [kind for kind in TRUTHS if kind in known]
-    header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[kind]}" for kind in kinds), "within-context variance"]
+    header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[kind]}" for kind in kinds)]
+    header += ["error of exact values"] * ("exact" in kinds) + ["within-context variance"]
     return header, [
         [
             one.name,
             event.event,
             credit.method,
             *(_with_status(credit.fidelity.get(kind), credit.status.get(kind, "ok")) for kind in kinds),
+            *[_short(event.exact_error)] * ("exact" in kinds),
             _short(credit.variance.within),
         ]
         for one in diagnoses

@@ -123,7 +123,8 @@ def diagnose_training(
         methods: the methods to measure, by the name to show; by default the method that the policy was trained with.
 
     Raises:
-        ValueError: no method is named or known, or as `training_credit`.
+        ValueError: no method is named or known, a method needs a critic that the policy lacks, or as
+            `training_credit`.
     """
     asked = dict(methods or {})
     if not asked:
@@ -133,6 +134,9 @@ def diagnose_training(
             )
         asked = {subject.trained.name: subject.trained}
     engine, exact = subject.engine, subject.exact
+    for method in asked.values():
+        for critic in method.bind(engine.interaction).critics:
+            subject.context().values([], critic)  # an error before the first plays
 
     def advantages(decisions: Sequence[TrainedDecision]) -> list[float]:
         return exact_advantages(engine.interaction, engine.chat, decisions=decisions, **(exact or {}))

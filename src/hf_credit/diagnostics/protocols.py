@@ -35,7 +35,7 @@ class Protocol:
         examples: the number of example decisions that `write` shows in full.
 
     Raises:
-        ValueError: the protocol does not exist, or does not take a setting.
+        ValueError: the protocol does not exist.
         ImportError: scipy or matplotlib is missing.
     """
 
@@ -51,13 +51,6 @@ class Protocol:
 
     def __post_init__(self) -> None:
         one_of("--protocol", self.name, PROTOCOLS)
-        if self.name not in _JUDGED and self.oracle is not None:
-            judge = getattr(self.oracle, "name", type(self.oracle).__name__)
-            raise ValueError(
-                f"--oracle needs --protocol buckets or verdicts, got {judge!r} with --protocol {self.name}; omit it."
-            )
-        if self.name == "verdicts" and (self.methods or self.exact is not None):
-            raise ValueError("--protocol verdicts needs only an oracle, got --method or --exact; omit it.")
         mean_interval([0.0, 1.0])  # a missing library is an error before the work
         if self.name in _JUDGED:
             require_matplotlib()

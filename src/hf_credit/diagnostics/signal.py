@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,18 @@ class Played:
     cost: Ledger
     outcomes: Sequence[tuple[Any, float, float]]
 
+    def by_task(self, column: int) -> list[list[float]]:
+        """Returns the known outcomes (column 1) or successes (2) of each task with any."""
+        found: dict[Any, list[float]] = defaultdict(list)
+        for one in self.outcomes:
+            if not math.isnan(one[column]):
+                found[one[0]].append(one[column])
+        return [*found.values()]
+
     def groups(self) -> list[set[float]]:
         """Returns the different outcomes of each group: the episodes of a task, or all if each task has only one."""
-        by_task: dict[Any, list[float]] = defaultdict(list)
-        for task, outcome, _ in self.outcomes:
-            by_task[task].append(outcome)
-        several = [set(own) for own in by_task.values() if len(own) > 1]
-        return several or [{outcome for _, outcome, _ in self.outcomes}]
+        known = self.by_task(1)
+        return [set(own) for own in known if len(own) > 1] or [set[float]().union(*known)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ class Signal:
         tokens: generated in a collection, those of replays and of episodes for comparison too.
         silent: share of collections whose gradient is 0.
         equal: share of groups (`Played.groups`) whose members all have one outcome.
-        success: share of trained episodes that succeed; NaN for tasks without it.
+        success: share of trained episodes that succeed, with its interval over tasks; NaN for tasks without it.
     """
 
     signal: Interval
@@ -116,25 +122,25 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
 
     ends = (found.mean, found.high, found.low)
     costs = [tokens * max(size - end, 0.0) / end if end > 0 else math.inf for end in ends]
-    groups = [group for one in played for group in one.groups()]
-    success = [known for one in played for _, _, known in one.outcomes if not math.isnan(known)]
+    groups = [group for one in played for group in one.groups() if group]
+    success = [fmean(own) for one in played for own in one.by_task(2)]
     return Signal(
         signal=found,
         variance=size - found.mean,
         cost=replace(found, mean=costs[0], low=costs[1], high=costs[2]),
         tokens=tokens,
         silent=float((~g.any(axis=1)).mean()),
-        equal=float(np.mean([len(group) < 2 for group in groups])),
+        equal=fmean(len(group) < 2 for group in groups) if groups else math.nan,
         success=mean_with_interval(success, confidence, SHARE),
     )
 
 
 def can_tell(played: Sequence[Played], share: float = 0.03, few: int = 8) -> bool:
     """Returns whether a share of successes of 0 is told from `share`, or `few` collections have a success or no task
-    has the metric."""
-    known = [success for one in played for *_, success in one.outcomes if not math.isnan(success)]
-    if any(known) or not known:
-        return len(played) >= few
+    has the metric; never for fewer than the 3 that a `signal` needs."""
+    known = [max(own) for one in played for own in one.by_task(2)]
+    if len(played) < 3 or any(known) or not known:
+        return len(played) >= max(few, 3)
     return len(known) > 1 and mean_interval(known, within=SHARE).high < share
 
 

@@ -49,7 +49,8 @@ class VerdictDiagnosis:
         agreement: Spearman's correlation of v and Q - mean Q over all moves. Noise of replays lowers it.
         reliability: for the scores of each fifth of [0, 1] their mean, the share of right moves, that is, sum
             (Q[a] - worst) / sum (best - worst) over them, and their number.
-        unknown: the number of moves without a verdict or with a failed replay, which are omitted.
+        unknown: the number of moves that are omitted: those without a verdict or with a failed replay, and the others
+            of their state if fewer than two are left, or none that the policy drew.
         price: the mean cost of a verdict, by name, such as seconds and tokens.
     """
 
@@ -88,7 +89,7 @@ def trust(states: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike, int]], seed: i
 
     Args:
         states: of each the outcomes of replays of different moves, of shape (moves, replays), at least 2 by 2; the
-            score of each move, in [0, 1]; how often the policy drew it; and the task.
+            score of each move, in [0, 1]; how often the policy drew it, not 0 for all; and the task.
         seed: of the bootstrap of the agreement.
     """
     by_task: dict[int, Any] = defaultdict(int)
@@ -145,13 +146,14 @@ def diagnose_verdicts(
     for (k, one), episode in zip(sound, verified, strict=True):
         if (verdict := episode.decisions[0].verdict) is not None:
             judged[k].append((one.returns, verdict.score, one.draws))
-    states: Any = [(*zip(*own, strict=True), buckets[k].task) for k, own in judged.items() if len(own) > 1]
+    kept = {k: own for k, own in judged.items() if len(own) > 1 and any(draws for *_, draws in own)}
+    states: Any = [(*zip(*own, strict=True), buckets[k].task) for k, own in kept.items()]
     if not states:
         raise ValueError(
-            f"verdicts need states with two moves that are replayed and judged, got none of {len(buckets)}."
+            f"verdicts need states with two judged moves, one of them drawn, got none of {len(buckets)}; draw more."
         )
     found: dict[str, Any] = {"name": subject.name, "price": price, "cost": cost, "about": subject.about}
-    return replace(trust(states, plan.seed), unknown=len(moves) - sum(map(len, judged.values())), **found)
+    return replace(trust(states, plan.seed), unknown=len(moves) - sum(map(len, kept.values())), **found)
 
 
 def _sums(returns: Array, scores: Array, pi: Array) -> Array:

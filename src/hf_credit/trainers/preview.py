@@ -52,8 +52,9 @@ class Preview:
         memory: the most bytes that the process had in use, on the GPU if there is one.
         full_tasks: task rows of an update of the recipe.
         updates: of the recipe.
+        method: the recipe's.
         at_hand: what the task has besides its outcome.
-        signal: of the method and of the plain outcome; `None` if it was not measured.
+        signal: of the method and of the plain outcome; `None` if that of the method was not measured.
     """
 
     tasks: int
@@ -68,6 +69,7 @@ class Preview:
     memory: int
     full_tasks: int
     updates: int
+    method: str
     at_hand: tuple[str, ...] = ()
     signal: SignalDiagnosis | None = None
 
@@ -81,7 +83,7 @@ class Preview:
         """The share of collections with a signal; of advantages other than 0 if it was not measured."""
         if self.signal is None:
             return 1 - self.metrics.get("advantages/zero", 1.0)
-        return 1 - next(iter(self.signal.signals.values())).silent
+        return 1 - self.signal.signals[self.method].silent
 
     @property
     def begins(self) -> bool:
@@ -136,12 +138,12 @@ class Preview:
             yield f"Signal of {name}, generated tokens until the signal-to-noise ratio is 1: {own} ({silent})"
         for pair, value in found.cosines.items():
             yield f"Cosine of the gradients of {pair}: {value.mean:.2f} [{value.low:.2f}, {value.high:.2f}]"
-        outcome = found.signals[OUTCOME]
+        if (outcome := found.signals.get(OUTCOME)) is None:
+            return
         share, none = outcome.success, not outcome.success.mean
         if none or not outcome.measurable:
-            known = (
-                f"{share.mean:.1%} of {share.n} episodes succeed (95% interval {share.low:.1%} to {share.high:.1%}); "
-            )
+            between = f"(95% interval {share.low:.1%} to {share.high:.1%})"
+            known = f"{share.mean:.1%} of the episodes of {share.n} tasks succeed {between}; "
             says = f"{'is silent' if none else 'says little'}: {known if share.n else ''}its signal: {outcome}."
             yield f"The outcome {says} At hand: {'; '.join(self.at_hand)}."
 
@@ -175,8 +177,8 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
 
     Everything is as in the training: prompts, sampling, credit and loss. The updates of the recipe are made smaller,
     so times and memory are estimates. No file of the recipe's `output_dir` is read or written. It ends after eight
-    updates with a success, otherwise when the share of successes is below 3 % for sure, or after all `collections`;
-    then the plain outcome has as many. Where processes share the weights, one update is all.
+    updates with a success, otherwise when the share of successes is below 3 % for sure, of independent tasks, or after
+    all `collections`; then the plain outcome has as many. Where processes share the weights, one update is all.
 
     Args:
         arguments: as for `hf_credit.trainers.recipes.read_job`.
@@ -206,7 +208,8 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
             trainer.add_callback(look)
             return trainer
 
-        makers = {str(job.task.method): own}
+        method = str(job.task.method)
+        makers = {method: own}
         if collections > 2:
             makers.setdefault(OUTCOME, lambda: build_trainer(plain, rows, methods.make(OUTCOME), *loaded))
         if torch.cuda.is_available():
@@ -231,8 +234,9 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
             memory=_most_memory(),
             full_tasks=int(tasks_of_update(full.args)),
             updates=_updates(full, rows.train),
+            method=method,
             at_hand=tuple(_at_hand(job.interaction, look.episodes)),
-            signal=found if found.signals else None,
+            signal=found if method in found.signals else None,
         )
 
 

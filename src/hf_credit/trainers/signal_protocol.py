@@ -48,8 +48,8 @@ class SignalProtocol(Protocol):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.exact is not None:
-            raise ValueError("--protocol signal takes no exact values, got --exact; omit --exact.")
+        if self.plan.replays < 2:
+            raise ValueError(f"--protocol signal needs at least 2 --replays, got {self.plan.replays}; raise it.")
 
     @property
     def _tasks(self) -> int:
@@ -102,9 +102,10 @@ class SignalProtocol(Protocol):
         oracle = Oracled(subject.engine.interaction).check_oracle(None)
         found = policy.diagnose_policy(subject, starts[:64], self._few(), methods=asked, oracle=oracle)
         credits = [one for one in found.events[0].credits if one.method in asked]
-        unknown = {one.method: one.status["apart"] for one in credits if one.status["apart"] != FidelityStatus.OK}
+        status = {one.method: one.status.get("apart", "no reply has two replays without error") for one in credits}
+        unknown = {label: why for label, why in status.items() if why != FidelityStatus.OK}
         return {
-            "agreement": {one.method: one.fidelity["apart"] for one in credits},
+            "agreement": {one.method: one.fidelity["apart"] for one in credits if "apart" in one.fidelity},
             "not_measured": {**unknown, **found.not_measured},
             "cost": found.cost,
         }

@@ -1,0 +1,42 @@
+"""What is known of collections besides their gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hf_credit.diagnostics.signal import Played, can_tell, signal
+from hf_credit.evaluation.statistics import SHARE, mean_interval
+from hf_credit.rollouts import Ledger
+
+
+def played(*tasks: list[float]) -> Played:
+    """A collection from the outcomes of the episodes of each task, which are successes too."""
+    outcomes = [(task, one, one) for task, own in enumerate(tasks) for one in own]
+    return Played(cost=Ledger(), outcomes=outcomes)
+
+
+def test_the_interval_of_successes_is_over_tasks() -> None:
+    # Of tasks in turn all and none of eight episodes succeed.
+    collections = [played([1.0] * 8, [0.0] * 8) for _ in range(4)]
+    found = signal(np.eye(4), collections).success
+    assert found == mean_interval([1.0, 0.0] * 4, within=SHARE)
+    assert found.n == 8
+
+
+def test_a_share_of_successes_of_0_is_told_by_tasks_and_by_three_collections() -> None:
+    assert not can_tell([played(*[[0.0] * 8] * 16)] * 3)  # 48 tasks with eight episodes each
+    many = played(*[[0.0]] * 128)
+    assert not can_tell([many] * 2)
+    assert can_tell([many] * 3)
+    assert [can_tell([played([1.0], [0.0])] * n) for n in (7, 8)] == [False, True]
+
+
+def test_an_unknown_outcome_is_no_other_outcome() -> None:
+    nan = math.nan
+    assert played([1.0, 1.0, nan], [0.0, 1.0], [nan, 1.0]).groups() == [{1.0}, {0.0, 1.0}]
+    assert played([1.0], [nan]).groups() == [{1.0}]
+    assert signal(np.eye(3), [played([1.0, 1.0, nan], [0.0, 1.0])] * 3).equal == pytest.approx(0.5)
+    assert math.isnan(signal(np.eye(3), [played([nan, nan])] * 3).equal)
