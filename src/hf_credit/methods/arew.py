@@ -72,7 +72,7 @@ class Critiqued(OfScores, GroupScore):
         judged = torch.where(found > ACCEPTED_ABOVE, 1, -1) if self.turn_scores == "verdict" else found
         signs = torch.where(there & ~found.isnan(), judged, 0)
         shifts = played.credit(self.strength * critique_shifts(signs, self.minority))
-        decisions = {name: value + shifts.get(name, 0.0) for name, value in credit.decisions.items()}  # type: ignore[operator]
+        decisions = {name: credit.decisions[name] + shift for name, shift in shifts.items()}  # type: ignore[operator]
         return replace(credit, decisions=decisions)
 
 
