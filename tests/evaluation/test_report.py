@@ -85,13 +85,21 @@ def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: f
     assert comparison.excludes_zero == ("excludes" in part)
 
 
-def test_policies_without_a_rate_are_compared_on_outcomes() -> None:
-    def played(*outcomes: float) -> EvalResults:
-        records = (EpisodeRecord(seed=seed, ending="finished", outcome=one) for seed, one in enumerate(outcomes))
-        return EvalResults(records=tuple(records))
+def played(*outcomes: float | None) -> EvalResults:
+    records = (EpisodeRecord(seed=seed, ending="finished", outcome=one) for seed, one in enumerate(outcomes))
+    return EvalResults(records=tuple(records))
 
+
+def test_policies_without_a_rate_are_compared_on_outcomes() -> None:
     (comparison,) = compare({"a": played(1.0, 0.5), "b": played(0.5, 0.0)}, "a", "b")
     assert (comparison.metric, comparison.interval.mean) == ("reward", 0.5)
+
+
+def test_a_comparison_says_how_many_tasks_have_no_value() -> None:
+    policies = {"a": played(1.0, None, 1.0, 0.5), "b": played(0.0, 1.0, 0.0, None)}
+    (comparison,) = compare(policies, "a", "b")
+    assert (comparison.left_out, comparison.interval.n) == (2, 2)
+    assert "without 2 of 4 tasks, in which one has no value;" in comparison.conclusion
 
 
 def test_policies_are_compared_on_metrics_of_the_task() -> None:

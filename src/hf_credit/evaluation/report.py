@@ -52,12 +52,15 @@ class Comparison:
         of, minus: the names of the policies; the difference is `of` minus `minus`.
         metric: the name of the metric.
         interval: the interval of the mean difference.
+        left_out: the number of tasks that do not count, as an episode of either policy has no value, such as after an
+            error.
     """
 
     of: str
     minus: str
     metric: str
     interval: Interval
+    left_out: int = 0
 
     @property
     def excludes_zero(self) -> bool:
@@ -71,6 +74,8 @@ class Comparison:
         mean, low, high = (f"{100 * one:+.1f}" if share else f"{one:+.3f}" for one in values)
         unit = " points" if share else ""
         what = f"{self.of} minus {self.minus}, {label(self.metric)}: {mean}{unit}"
+        if self.left_out:
+            what += f", without {self.left_out} of {self.left_out + self.interval.n} tasks, in which one has no value"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
         if not self.excludes_zero:
             return f"{what}; {level} includes 0, so the difference is not significant over these tasks."
@@ -182,7 +187,8 @@ def _spread_of(episode: CreditedEpisode) -> float:
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:
     """Returns the differences between two policies in every metric of `HEADLINES` that both have, or in their outcomes
-    if there is none.
+    if there is none. A task in which an episode of either has no value, such as after an error, does not count, which
+    the comparison says.
 
     Raises:
         ValueError: the policies were evaluated on different tasks.
@@ -190,8 +196,10 @@ def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Com
     """
     a, b = results[of], results[minus]
     shared = [name for name in HEADLINES if len(a.values(name).keys() & b.values(name).keys()) > 1]
+    found = {name: difference(a, b, name) for name in shared or ["reward"]}
     return [
-        Comparison(of=of, minus=minus, metric=name, interval=difference(a, b, name)) for name in shared or ["reward"]
+        Comparison(of=of, minus=minus, metric=name, interval=one, left_out=len(a.records) - one.n)
+        for name, one in found.items()
     ]
 
 
@@ -288,6 +296,7 @@ def numbers(report: Report) -> dict[str, Any]:
                 "minus": comparison.minus,
                 "metric": comparison.metric,
                 **plain(comparison.interval),
+                "left_out": comparison.left_out,
                 "excludes_zero": comparison.excludes_zero,
                 "verdict": comparison.conclusion,
             }

@@ -140,7 +140,8 @@ class EvalResults:
 def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.95) -> Interval:
     """Returns the mean difference of a metric between two policies, paired by task, with its interval.
 
-    The interval covers the draw of tasks, but not other training runs of the same methods.
+    The interval covers the draw of tasks, but not other training runs of the same methods. A task counts if both have
+    a value of the metric, which an episode that ended in an error lacks; `n` is the number of those that count.
 
     Args:
         a, b: the results on the same tasks; the difference is a - b.
