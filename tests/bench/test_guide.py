@@ -97,6 +97,12 @@ def test_the_ends_of_a_line_are_where_those_of_the_gains_interval_are_0() -> Non
     assert guide.line_of({0.0: known[0], 1.0: known[0]}) == math.inf
 
 
+def test_the_line_is_0_where_verdicts_never_pay() -> None:
+    lost, unsure = (Interval(mean=-0.1, low=-0.2, high=high, confidence=0.95, n=10) for high in (0.0, 0.1))
+    assert guide.line_of({0.0: lost, 0.5: lost}) == guide.line_of({0.0: unsure, 0.5: unsure}) == 0.0
+    assert guide.line_of({0.0: unsure, 0.5: lost}, "high") == 0.5
+
+
 def test_the_outcome_by_another_name_is_no_method_of_a_row() -> None:
     same, other = cell("reinforce_plus_plus", [one + 1e-7 for one in BASES]), cell("gigpo", [0.52, 0.62, 0.6])
     assert guide.best_of([*references(), same], "outcome") == guide.UNKNOWN
