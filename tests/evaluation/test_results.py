@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -201,6 +202,24 @@ def test_the_difference_is_taken_task_by_task() -> None:
 def test_policies_on_different_tasks_are_not_compared() -> None:
     with pytest.raises(ValueError, match="compared on the same tasks"):
         difference(results(1.0, 0.0), results(1.0, 0.0, 1.0), "success")
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        ({"setup": {"task": "tic_tac_toe"}}, "a different task;"),
+        ({"setup": {"task": "sudoku", "task_options": {"blanks": 9}}}, "a different options;"),
+        ({"setup": {"task": "sudoku"}, "dataset": "a", "split": "test"}, "a different dataset and split;"),
+    ],
+)
+def test_policies_are_not_compared_on_equal_seeds_of_different_tasks(other: Any, differs: str) -> None:
+    def played(about: Any) -> EvalResults:
+        return EvalResults(records=results(1.0, 0.0).records, about=about)
+
+    first = played({"setup": {"task": "sudoku", "task_options": None}, "model": "a"})
+    assert difference(first, played({"setup": {"task": "sudoku", "task_options": {}}}), "success").mean == 0.0
+    with pytest.raises(ValueError, match=f"got 2 and 2 episodes with {differs}"):
+        difference(first, played(other), "success")
 
 
 # Playing
