@@ -10,6 +10,7 @@ from typing import Any
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
+from hf_credit.policies.scripted import success_of
 from hf_credit.redaction import public
 from hf_credit.rollouts import (
     Chat,
@@ -151,7 +152,7 @@ def attempt(
         seed: of the replies.
 
     Returns:
-        For each task, the outcome of each attempt, `None` if it ended in an error; and the cost.
+        For each task, the success of each attempt (`success_of`), `None` if it ended in an error; and the cost.
 
     Raises:
         ValueError: a number is out of range, or a start has alternatives.
@@ -168,8 +169,6 @@ def attempt(
     ]
     episodes = engine.run(named)
     refuse_total_failure(episodes, what="of an evaluation")
-    scores = [
-        episode.outcome if episode.ending != Ending.ERROR and math.isfinite(episode.outcome) else None
-        for episode in episodes
-    ]
+    found = [math.nan if episode.ending == Ending.ERROR else success_of(episode) for episode in episodes]
+    scores = [one if math.isfinite(one) else None for one in found]
     return [scores[first : first + samples] for first in range(0, len(scores), samples)], Ledger.of(episodes)
