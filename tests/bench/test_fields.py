@@ -11,6 +11,7 @@ import pytest
 
 from hf_credit import methods
 from hf_credit_bench import Problem, Truth, fields, make_problem
+from hf_credit_bench.cells import conditions
 from hf_credit_bench.fields import BASE, EXACT, JUDGED, LADDER, MIDDLE, RUNGS, STARTS
 from hf_credit_bench.network import Network, policy_at_start
 from hf_credit_bench.problems import Trap
@@ -142,12 +143,13 @@ def cell(method: str, area: float, rung: fields.Rung, **more: Any) -> dict[str, 
     """A cell of ten equal seeds but for a little spread."""
     areas = [area + 0.001 * seed for seed in range(10)]
     kind = {"method": method, "problem": rung.problem, "dials": dict(rung.dials), "options": {}, "policy": "start"}
-    return {"key": f"{kind} {more}", **kind, "critic": "exact", "refused": None, "areas": areas, **more}
+    critic = conditions(method, "taught", 0.0)["critic"]
+    return {"key": f"{kind} {more}", **kind, "critic": critic, "updates": 24, "refused": None, "areas": areas, **more}
 
 
 def planned(known: list[dict[str, Any]]) -> dict[tuple[str, Any], set[tuple[str, float, bool]]]:
     found: dict[tuple[str, Any], set[tuple[str, float, bool]]] = {}
-    for job in fields.plan(known, critic="taught"):
+    for job in fields.plan(known, critic="taught", updates=24):
         rung = fields.rung_of({"problem": job.problem, "dials": job.dials})
         found.setdefault((rung.problem, rung.field), set()).add((job.method, job.oracle_error, job.repeats))
     return found
@@ -177,6 +179,7 @@ def test_methods_are_measured_where_a_reference_gains_a_tenth(areas: dict[str, f
     wrong = {(JUDGED, round(ratio * own, 4), again) for ratio in fields.RATIOS for again in (False, True)}
     assert wrong <= found
     assert planned(measured(rung, exact=0.39))[LADDER, MIDDLE] == FIRST
+    assert planned([{**one, "updates": 50} for one in measured(rung, **areas)])[LADDER, MIDDLE] == FIRST
 
 
 def test_elsewhere_the_best_of_each_kind_are_measured_and_what_fits_only_there() -> None:

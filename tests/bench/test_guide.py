@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,26 @@ def test_the_ends_of_a_line_are_where_those_of_the_gains_interval_are_0() -> Non
     gained = dict(zip((0.0, 0.5, 1.0, 2.0), known, strict=True))
     assert [guide.line_of(gained, end) for end in ("mean", "low", "high")] == pytest.approx([0.75, 0.25, 4 / 3])
     assert guide.line_of({0.0: known[0], 1.0: known[0]}) == math.inf
+
+
+def test_the_line_is_0_where_verdicts_never_pay() -> None:
+    lost, unsure = (Interval(mean=-0.1, low=-0.2, high=high, confidence=0.95, n=10) for high in (0.0, 0.1))
+    assert guide.line_of({0.0: lost, 0.5: lost}) == guide.line_of({0.0: unsure, 0.5: unsure}) == 0.0
+    assert guide.line_of({0.0: unsure, 0.5: lost}, "high") == 0.5
+
+
+def test_a_guide_is_made_of_cells_of_its_runs_critic_updates_and_options(tmp_path: Path) -> None:
+    areas = {BASE: BASES, EXACT: [0.7, 0.72, 0.71], "ppo": [0.6, 0.62, 0.61]}
+    place: dict[str, Any] = {"problem": LADDER, "dials": dict(MIDDLE.dials)}
+    run = [
+        (cells.Job(method=name, **place, critic="taught" if name == "ppo" else "exact"), areas[name]) for name in areas
+    ]
+    settings: list[dict[str, Any]] = [{"critic": "exact"}, {"updates": 99}, {"options": {"lam": 0.5}}]
+    others = [(cells.Job(method="ppo", **place, **{"critic": "taught", **one}), [0.9] * 3) for one in settings]
+    lines = [json.dumps({**cell(job.method, own), **job.named, "key": job.key}) for job, own in run + others]
+    (tmp_path / "cells.jsonl").write_text("\n".join(lines) + "\n")
+    plots.write_pages(tmp_path, [job for job, _ in run], "taught", "a command")
+    assert f"| {fields.KINDS['critic']} | not measured | `ppo` +0.20 [" in (tmp_path / "index.md").read_text()
 
 
 def test_the_outcome_by_another_name_is_no_method_of_a_row() -> None:

@@ -14,9 +14,11 @@ from hf_credit.methods import Credit, Method
 from hf_credit.options import options_of
 from hf_credit_bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
 from hf_credit_bench.cells import SETTINGS
-from hf_credit_bench.play import Player, bound
+from hf_credit_bench.measures import _measured
+from hf_credit_bench.play import Player, Update, bound
 from hf_credit_bench.problems import Chain, Late, Paid, Relay, Stop, Trap, Vote
 from hf_credit_bench.table import TablePolicy
+from hf_credit_bench.truth import Truth
 
 
 def made(name: str, **options: Any) -> Method:
@@ -148,6 +150,22 @@ def test_an_angle_that_noise_explains_is_none() -> None:
     measured = score("ppo", Chain(length=3), updates=50, instances=2)
     assert measured.angle < 8
     assert measured.angle_error > 0
+
+
+@pytest.mark.parametrize(
+    ("along", "cost"),
+    [
+        ([3.0, -1.0], 2 * (32 / 7) / (3 / 7)),  # of 8 updates: mean 1, variance 32 / 7, so S = 1 - 4 / 7
+        ([3.0, -2.0], math.inf),  # mean .5, variance 50 / 7: S = 1 / 4 - 25 / 28
+        ([-1.0, -1.5], math.inf),  # away from the truth
+    ],
+)
+def test_the_square_of_the_signal_in_a_cost_is_less_its_part_of_noise(along: list[float], cost: float) -> None:
+    truth = Truth(TablePolicy(Chain(length=1)))
+    unit = truth.policy.pulled(truth.gradient) / np.linalg.norm(truth.policy.pulled(truth.gradient))
+    measured = _measured(truth, [Update(one * unit, (), tokens=2) for one in along * 4], None, 0.0)
+    assert (measured.along, measured.trace) == (pytest.approx(cost), pytest.approx(cost))
+    assert math.isfinite(measured.along_error) == math.isfinite(cost)
 
 
 def test_too_many_ways_are_refused() -> None:

@@ -64,6 +64,7 @@ def test_attempts_that_could_not_be_scored_are_incorrect() -> None:
 def test_a_partial_score_is_correct_only_above_a_threshold() -> None:
     assert mean_pass_at_k([[0.5], [1.0]], 1) == pytest.approx(0.5)
     assert mean_pass_at_k([[0.5], [1.0]], 1, threshold=0.5) == 1
+    assert mean_pass_at_k([[sum([0.1] * 10)], [0.999]], 1) == pytest.approx(0.5)  # the sum is 1 - 1.1e-16
 
 
 def test_no_instance_and_too_large_a_k_are_refused() -> None:

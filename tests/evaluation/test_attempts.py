@@ -39,6 +39,20 @@ def test_a_failed_or_nan_score_is_none() -> None:
     assert attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=2)[0] == [[None, 1]]
 
 
+class Paid(Collaboration):
+    """Pays for two steps of a task that succeeds in the end or not."""
+
+    def metrics(self, state):
+        return {"success": float(self.outcome(state) < 0.5)}
+
+
+def test_a_score_is_the_metric_success_of_a_task_that_has_it() -> None:
+    engine = engine_that_says("01", lambda task, text: float(text)).of(
+        Paid({"a": "a"}, [Event("only", "a")], "only", lambda task, text: float(text))
+    )
+    assert attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=2)[0] == [[1, 0]]
+
+
 def test_attempts_that_all_fail_are_raised() -> None:
     engine = engine_that_says("01", lambda task, text: math.nan)
     with pytest.raises(

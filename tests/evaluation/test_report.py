@@ -14,6 +14,7 @@ from hf_credit.evaluation.report import (
     budget,
     compare,
     markdown,
+    report_of,
     results_rows,
     shown,
     table,
@@ -100,6 +101,29 @@ def test_a_comparison_says_how_many_tasks_have_no_value() -> None:
     (comparison,) = compare(policies, "a", "b")
     assert (comparison.left_out, comparison.interval.n) == (2, 2)
     assert "without 2 of 4 tasks, in which one has no value;" in comparison.conclusion
+
+
+@pytest.mark.parametrize(
+    ("left_out", "part"), [(1, "so a is better"), (2, "more than a tenth of the tasks is left out")]
+)
+def test_a_comparison_without_more_than_a_tenth_of_the_tasks_decides_nothing(left_out: int, part: str) -> None:
+    one = Comparison(of="a", minus="b", metric="success", interval=interval(0.2, 0.1, 0.3), left_out=left_out)
+    assert part in one.conclusion
+    assert ("better" in one.conclusion) == (left_out == 1)
+
+
+def test_policies_without_common_values_are_left_out_of_a_report_in_a_sentence(tmp_path: Path) -> None:
+    for name, found in (("a", played(1.0, None)), ("b", played(None, 1.0)), ("c", played(0.0, 1.0))):
+        (tmp_path / f"evaluation_{name}.json").write_text(found.to_json())
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    report = report_of([tmp_path])
+    assert (len(report.results), report.comparisons) == (3, [])
+    text = markdown(report).replace("\\", "")
+    assert "evaluation_a and evaluation_b are not compared, since fewer than 2 tasks" in text
+    other = EvalResults(records=played(0.0, 1.0).records, about={"setup": {"task": "sudoku"}})
+    (tmp_path / "evaluation_a.json").write_text(other.to_json())
+    (tmp_path / "evaluation_b.json").write_text(other.to_json())
+    assert [(one.of, one.minus) for one in report_of([tmp_path]).comparisons] == [("evaluation_a", "evaluation_b")]
 
 
 def test_policies_are_compared_on_metrics_of_the_task() -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -203,7 +205,52 @@ def test_policies_on_different_tasks_are_not_compared() -> None:
         difference(results(1.0, 0.0), results(1.0, 0.0, 1.0), "success")
 
 
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        ({"setup": {"task": "tic_tac_toe"}}, "a different task;"),
+        ({"setup": {"task": "sudoku", "task_options": {"blanks": 9}}}, "a different options;"),
+        ({"setup": {"task": "sudoku"}, "dataset": "a", "split": "test"}, "a different dataset and split;"),
+    ],
+)
+def test_policies_are_not_compared_on_equal_seeds_of_different_tasks(other: Any, differs: str) -> None:
+    def played(about: Any) -> EvalResults:
+        return EvalResults(records=results(1.0, 0.0).records, about=about)
+
+    first = played({"setup": {"task": "sudoku", "task_options": None}, "model": "a"})
+    assert difference(first, played({"setup": {"task": "sudoku", "task_options": {}}}), "success").mean == 0.0
+    with pytest.raises(ValueError, match=f"got 2 and 2 episodes with {differs}"):
+        difference(first, played(other), "success")
+
+
 # Playing
+
+
+class Alive:
+    """A player that always gives the same reply and counts the decisions that are held each time."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.ids, self.counts = chat.tokenizer(tag("fill 1 1 1"))["input_ids"], list[int]()
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        gc.collect()
+        self.counts.append(sum(type(one) is Decision for one in gc.get_objects()))
+        return [Generation(ids=self.ids) for _ in contexts]
+
+
+def test_an_evaluation_holds_the_episodes_of_one_part_and_has_the_same_results(
+    chat: Chat, sudoku: EnvironmentInteraction
+) -> None:
+    starts, oracle, saved = starts_of([{}] * 10, "held_out"), default_oracle(sudoku.environment), list[Any]()
+    alone, at_once = Alive(chat), Alive(chat)
+    in_parts = evaluate_policy(alone, chat, sudoku, starts, oracle, max_concurrent=1)
+    whole = evaluate_policy(at_once, chat, sudoku, starts, oracle, on_episodes=lambda *both: saved.extend(both))
+    assert in_parts == whole
+    assert max(alone.counts) - min(alone.counts) <= 4 * whole.records[0].turns
+    assert [one.start for one in saved[1]] == list(range(10))
+    evaluate_policy(alone, chat, sudoku, starts, max_concurrent=1, on_episodes=lambda *both: saved.extend(both))
+    assert saved[2] == starts
+    assert [one.start for one in saved[3]] == list(range(10))
 
 
 def test_held_out_tasks_are_not_training_tasks() -> None:

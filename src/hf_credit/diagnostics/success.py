@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+_ROUNDING = 1e-9
+
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
     """Returns the unbiased estimate of the probability that one of k attempts succeeds (paper C3, Appendix G).
@@ -45,7 +47,7 @@ def mean_pass_at_k(scores: Sequence[Sequence[float | None]], k: int, threshold: 
         scores: for each instance, the score of each attempt; `None` or NaN if scoring failed, which counts as
             incorrect ("invalid artifacts, sandbox timeouts and harness errors", Appendix G).
         k: at least 1, and at most the number of attempts at each instance.
-        threshold: the minimum score of a correct attempt.
+        threshold: the minimum score of a correct attempt, up to the rounding of a sum of rewards.
 
     Raises:
         ValueError: there is no instance, or k is out of range.
@@ -65,5 +67,5 @@ def pass_at_k_by_instance(scores: Sequence[Sequence[float | None]], k: int, thre
     if not len(scores):
         raise ValueError("pass@k needs at least 1 instance, got none; evaluate more tasks.")
     # NaN is below every threshold.
-    correct = [sum(score is not None and score >= threshold for score in own) for own in scores]
+    correct = [sum(score is not None and score >= threshold - _ROUNDING for score in own) for own in scores]
     return [pass_at_k(len(own), count, k) for own, count in zip(scores, correct, strict=True)]

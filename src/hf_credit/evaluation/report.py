@@ -52,7 +52,8 @@ class Comparison:
         of, minus: the names of the policies; the difference is `of` minus `minus`.
         metric: the name of the metric.
         interval: the interval of the mean difference.
-        left_out: the number of tasks that do not count: an episode of either has no value, such as after an error.
+        left_out: the number of tasks that do not count, as an episode of either policy has no value, such as after an
+            error.
     """
 
     of: str
@@ -76,6 +77,8 @@ class Comparison:
         if self.left_out:
             what += f", without {self.left_out} of {self.left_out + self.interval.n} tasks, in which one has no value"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
+        if self.left_out > (self.left_out + self.interval.n) / 10:
+            return f"{what}; {level} decides nothing, since more than a tenth of the tasks is left out."
         if not self.excludes_zero:
             return f"{what}; {level} includes 0, so the difference is not significant over these tasks."
         return f"{what}; {level} excludes 0, so {self.of} is {'better' if self.interval.low > 0 else 'worse'}."
@@ -129,7 +132,8 @@ def report_of(folders: Sequence[Path], update: int | None = None, episode: int |
         for name, folder in zip(names, folders, strict=True)
         for path in evaluation_files(folder)
     }
-    tasks = {name: {one.seed for one in found.records} for name, found in results.items()}
+    same = [(a, b) for a, b in combinations(results, 2) if results[a].tasks == results[b].tasks]
+    pairs = {(a, b): compare(results, a, b) for a, b in same}
     recorded = read_episodes(folders[0])
     if not recorded and not (update is episode is None):
         raise ValueError(
@@ -142,8 +146,11 @@ def report_of(folders: Sequence[Path], update: int | None = None, episode: int |
         title=f"Run {names[0]}" if len(folders) == 1 else f"Runs {', '.join(names)}",
         runs=[read_run(folders[place], names[place]) for place in logged],
         results=results,
-        comparisons=[
-            one for a, b in combinations(results, 2) if tasks[a] == tasks[b] for one in compare(results, a, b)
+        comparisons=[one for compared in pairs.values() for one in compared],
+        notes=[
+            escaped(f"{a} and {b} are not compared, since fewer than 2 tasks have a value in both.")
+            for (a, b), compared in pairs.items()
+            if not compared
         ],
         episode=chosen,
         episodes=[one for one in recorded if chosen is not None and one.update == chosen.update],
@@ -186,16 +193,16 @@ def _spread_of(episode: CreditedEpisode) -> float:
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:
     """Returns the differences between two policies in every metric of `HEADLINES` that both have, or in their outcomes
-    if there is none. A task in which an episode of either has no value, such as after an error, does not count, which
-    the comparison says.
+    if there is none; none if fewer than two tasks have a value in both. A task in which an episode of either has no
+    value, such as after an error, does not count, which the comparison says.
 
     Raises:
         ValueError: the policies were evaluated on different tasks.
         ImportError: scipy is missing.
     """
     a, b = results[of], results[minus]
-    shared = [name for name in HEADLINES if len(a.values(name).keys() & b.values(name).keys()) > 1]
-    found = {name: difference(a, b, name) for name in shared or ["reward"]}
+    shared = [name for name in (*HEADLINES, "reward") if len(a.values(name).keys() & b.values(name).keys()) > 1]
+    found = {name: difference(a, b, name) for name in shared if name in HEADLINES or name == shared[0]}
     return [
         Comparison(of=of, minus=minus, metric=name, interval=one, left_out=len(a.records) - one.n)
         for name, one in found.items()

@@ -86,6 +86,15 @@ class EvalResults:
     records: tuple[EpisodeRecord, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def tasks(self) -> dict[str, Any]:
+        """What two evaluations on the same tasks have in common: the task and its options, the dataset, and seeds."""
+        setup = self.about.get("setup")
+        facts = [(setup if isinstance(setup, Mapping) else {}).get(name) for name in ("task", "task_options")]
+        seeds = sorted(record.seed for record in self.records)
+        known = (facts[0], facts[1] or {}, self.about.get("dataset"), self.about.get("split"), seeds)
+        return dict(zip(("task", "options", "dataset", "split", "seeds"), known, strict=True))
+
     def values(self, name: str) -> dict[int, float]:
         """Returns the metric `name` of every episode that has it, by seed."""
         found = ((record.seed, record.values()) for record in self.records)
@@ -152,10 +161,11 @@ def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.
         ValueError: the tasks differ, or fewer than two have `name` in both.
         ImportError: scipy is missing.
     """
-    if {record.seed for record in a.records} != {record.seed for record in b.records}:
+    if differing := [what for what, own in a.tasks.items() if own != b.tasks[what]]:
         raise ValueError(
             f"two policies must be compared on the same tasks, got {len(a.records)} and {len(b.records)} episodes "
-            "with different seeds; evaluate both with the same number of episodes and the same first task."
+            f"with a different {' and '.join(differing)}; evaluate both with the same task and options, dataset and "
+            "split, number of episodes and first task."
         )
     first, second = a.values(name), b.values(name)
     both = sorted(first.keys() & second.keys())

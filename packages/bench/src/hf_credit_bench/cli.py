@@ -87,7 +87,7 @@ def bench(
     for cell in failed:
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
     command = f"hf-credit {shlex.join(sys.argv[1:])}"
-    if shown := write_pages(output, todo(), command if pages else None, guide):
+    if shown := write_pages(output, todo(), critic, command if pages else None, guide):
         show_markdown(shown)
         if push_to_hub is not None:
             from hf_credit_bench import publish_cells

@@ -134,6 +134,16 @@ def _kind(method: str) -> str:
     return [*needs, others[replays, uses_critic(method)]][0]
 
 
+def of_settings(cells: Cells, critic: str, updates: int) -> list[Mapping[str, Any]]:
+    """Returns the cells of a run's critic and updates, with the bench's own options of methods."""
+    return [
+        cell
+        for cell in cells
+        if (cell["critic"], cell["updates"], cell["options"])
+        == (conditions(cell["method"], critic, 0.0)["critic"], updates, {})
+    ]
+
+
 def on_rung(cells: Cells, rung: Rung) -> list[Mapping[str, Any]]:
     """Returns the cells of a rung that were trained on most seeds, which all of them share."""
     trained = [cell for cell in cells if len(cell.get("areas") or ()) > 1 and rung_of(cell) == rung]
@@ -173,9 +183,10 @@ def plan(known: Cells, **settings: Any) -> list[Job]:
     of `LADDER` and `TABLE` also judges whose errors are multiples of the policy's own.
 
     Args:
-        known: the cells so far.
-        settings: further fields of `Job`.
+        known: the cells so far; those of other settings tell nothing.
+        settings: further fields of `Job`, with `critic` and `updates`.
     """
+    known = of_settings(known, settings["critic"], settings["updates"])
     measured: dict[Rung, set[str]] = {}
     for cell in known:
         measured.setdefault(rung_of(cell), set()).add(cell["method"])

@@ -259,7 +259,9 @@ def _verdicts(cells: Cells) -> tuple[str, str]:
 
 def line_of(gained: Mapping[float, Interval], end: str = "mean") -> float:
     """Returns the first ratio of errors at which a gain, or an end of its interval, is 0, by linear interpolation;
-    infinite if none is."""
+    0 if none is above 0 at the first ratio, and infinite if all are."""
+    if getattr(next(iter(gained.values())), end) <= 0:
+        return 0.0
     for before, after in itertools.pairwise(gained):
         left, right = getattr(gained[before], end), getattr(gained[after], end)
         if left > 0 >= right:

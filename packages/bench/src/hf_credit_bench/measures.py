@@ -36,8 +36,9 @@ class Score:
         scale: E[g] . G / |G|^2: 1 for unbiased credit with a loss that adds up decisions.
         angle: between E[g] and G in degrees, less the part that noise explains.
         angle_error: the standard error of the angle, in degrees.
-        along: tokens x Var(g . u) / (E[g] . u)^2, the tokens until signal-to-noise is 1 along the true gradient.
-        trace: tokens x tr Cov(g) / (E[g] . u)^2.
+        along: tokens x Var(g . u) / (E[g] . u)^2, the tokens until signal-to-noise is 1 along the true gradient;
+            infinite where E[g] . u or the estimate of its square, less the part of noise, is not positive.
+        trace: tokens x tr Cov(g) / (E[g] . u)^2, likewise.
         along_error, trace_error: their standard errors.
         credit_error: the root mean square of the error in the expected credit of a decision, at the best scale and
             less the mean of its state, over that of the exact advantages; sampling error is subtracted. NaN if no
@@ -160,7 +161,13 @@ def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, sec
     bias = max(float(across @ across) - noise, 0.0)
     spread = _spread(off, across) if math.isfinite(free) else 0.0
     seen = max(bias, abs(signal)) > 1e-12
-    costs = [_cost(tokens, one * (1 + 1 / free), along, signal, shares, free) for one in (ahead, squares)]
+    # As `hf_credit.diagnostics.signal`: the square of the mean, less its expectation from noise.
+    strength = signal**2 - float(shares @ ahead) / free
+    if signal > 1e-12 and strength > 0:
+        influence = (2 * signal * along - ahead / free) / strength
+        costs = [_cost(tokens, one * (1 + 1 / free), strength, influence, shares, free) for one in (ahead, squares)]
+    else:
+        costs = [(math.inf, math.nan)] * 2
     return Score(
         scale=signal / length if length else math.nan,
         angle=math.degrees(math.atan2(math.sqrt(bias), signal)) if seen else math.nan,
@@ -187,16 +194,15 @@ def _spread(off: Vector, across: Vector) -> float:
 
 
 def _cost(
-    tokens: Vector, squares: Vector, along: Vector, signal: float, shares: Vector, free: float
+    tokens: Vector, squares: Vector, strength: float, of_strength: Vector, shares: Vector, free: float
 ) -> tuple[float, float]:
-    """Returns tokens x variance / signal^2, and its standard error by the delta method."""
-    if abs(signal) < 1e-12:
-        return math.inf, math.nan
+    """Returns tokens x variance / strength, and its standard error by the delta method, given the influence of each
+    update on the logarithm of the strength."""
     variance, spent = float(shares @ squares), float(shares @ tokens)
-    cost = spent * variance / signal**2
+    cost = spent * variance / strength
     if not cost:
         return 0.0, 0.0
-    influence = squares / variance + tokens / spent - 2 * along / signal
+    influence = squares / variance + tokens / spent - of_strength
     return cost, cost * math.sqrt(float(shares @ (influence - shares @ influence) ** 2) / free)
 
 

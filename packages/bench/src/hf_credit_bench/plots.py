@@ -11,7 +11,7 @@ from hf_credit.evaluation.plots import require_matplotlib, save
 from hf_credit.files import write
 from hf_credit_bench import cells as written
 from hf_credit_bench.cells import LINES, Cells, Job
-from hf_credit_bench.fields import FIELDS
+from hf_credit_bench.fields import FIELDS, of_settings
 from hf_credit_bench.guide import NOTHING, fields_of, tables, which_method, write_parquet
 
 _INCH = 100
@@ -24,11 +24,12 @@ MOST = 0.4
 """The gain with the darkest colour."""
 
 
-def write_pages(folder: Path, jobs: Sequence[Job], command: str | None, page: Path | None = None) -> str:
-    """Writes the table of a folder's cells, the page of tables, and the guide with its picture.
+def write_pages(folder: Path, jobs: Sequence[Job], critic: str, command: str | None, page: Path | None = None) -> str:
+    """Writes the table of a folder's cells, the page of tables, and the guide to those of a run, with its picture.
 
     Args:
         jobs: those of a run.
+        critic: of the run.
         command: that measured them; `None` for tables alone.
         page: a second place of the guide.
 
@@ -42,11 +43,12 @@ def write_pages(folder: Path, jobs: Sequence[Job], command: str | None, page: Pa
     write_parquet(every, folder / "cells.parquet")
     write(folder / "tables.md", tables(every))
     if command is not None:
-        drawn = draw(every, folder)
-        write(folder / "index.md", which_method(every, command, "" if drawn else None))
+        shown = of_settings(every, critic, jobs[0].updates)
+        drawn = draw(shown, folder)
+        write(folder / "index.md", which_method(shown, command, "" if drawn else None))
         if page is not None:
             place = f"{os.path.relpath(folder, page.parent)}/"
-            write(page, which_method(every, command, place if drawn else None))
+            write(page, which_method(shown, command, place if drawn else None))
     return tables(of_run) if len(of_run) <= 8 else f"{len(of_run)} cells are in {folder}; read {folder / 'tables.md'}."
 
 
