@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections.abc import Sequence
@@ -223,6 +224,33 @@ def test_policies_are_not_compared_on_equal_seeds_of_different_tasks(other: Any,
 
 
 # Playing
+
+
+class Alive:
+    """A player that always gives the same reply and counts the decisions that are held each time."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.ids, self.counts = chat.tokenizer(tag("fill 1 1 1"))["input_ids"], list[int]()
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        gc.collect()
+        self.counts.append(sum(type(one) is Decision for one in gc.get_objects()))
+        return [Generation(ids=self.ids) for _ in contexts]
+
+
+def test_an_evaluation_holds_the_episodes_of_one_part_and_has_the_same_results(
+    chat: Chat, sudoku: EnvironmentInteraction
+) -> None:
+    starts, oracle, saved = starts_of([{}] * 24, "held_out"), default_oracle(sudoku.environment), list[Any]()
+    alone, at_once = Alive(chat), Alive(chat)
+    in_parts = evaluate_policy(alone, chat, sudoku, starts, oracle, max_concurrent=1)
+    whole = evaluate_policy(at_once, chat, sudoku, starts, oracle, on_episodes=lambda *both: saved.extend(both))
+    assert in_parts == whole
+    assert max(alone.counts) - min(alone.counts) < 12  # one of each of 24 tasks, and 4 tasks in a part
+    assert [one.start for one in saved[1]] == list(range(24))
+    evaluate_policy(alone, chat, sudoku, starts, max_concurrent=1, on_episodes=lambda *both: saved.extend(both))
+    assert saved[2] == starts
+    assert [one.start for one in saved[3]] == list(range(24))
 
 
 def test_held_out_tasks_are_not_training_tasks() -> None:

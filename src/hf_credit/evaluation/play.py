@@ -28,6 +28,8 @@ from hf_credit.rollouts.samplers import Samplers
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
 
+_ROUNDS = 4  # of episodes that are played at a time, in a part of an evaluation
+
 
 def evaluate_policy(
     generate: Samplers,
@@ -63,16 +65,27 @@ def evaluate_policy(
     if repeated := [seed for seed, times in Counter(seeds).items() if times > 1]:
         raise ValueError(f"every start must have a different seed, got {repeated[0]} more than once; remove it.")
     engine = Engine(interaction, chat, generate, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
-    episodes = engine.run(starts)
-    costs = Counter[str]()
-    if oracle is not None:
-        episodes = verify(episodes, oracle, interaction, engine.failures, costs)
-    refuse_total_failure(episodes, what="of an evaluation")
-    refuse_unplayed(episodes, engine.max_context_tokens)
+    costs, records = Counter[str](), list[EpisodeRecord]()
+    unplayed, kept = list[Episode](), list[Episode]()
+    # In parts, since episodes hold all of their contexts.
+    for first in range(0, len(starts), part := _ROUNDS * max_concurrent):
+        episodes = engine.run(starts[first : first + part])
+        if oracle is not None:
+            episodes = verify(episodes, oracle, interaction, engine.failures, costs)
+        played = zip(seeds[first : first + part], episodes, strict=True)
+        records += [EpisodeRecord.of(seed, episode) for seed, episode in played]
+        failed = (one for one in episodes if one.ending == Ending.ERROR or not one.decisions)
+        unplayed += [replace(one, decisions=()) for one in failed]
+        if on_episodes is not None:
+            kept += [replace(one, start=first + one.start) for one in episodes]
+        del episodes  # before the next part is played
+    if len(unplayed) == len(records):
+        refuse_total_failure(unplayed, what="of an evaluation")
+        refuse_unplayed(unplayed, engine.max_context_tokens)
     if on_episodes is not None:
-        on_episodes(starts, episodes)
-    records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
-    return EvalResults(records=records, about={**(about or {}), **({"verdicts": dict(costs)} if costs else {})})
+        on_episodes(starts, kept)
+    verdicts = {"verdicts": dict(costs)} if costs else {}
+    return EvalResults(records=tuple(records), about={**(about or {}), **verdicts})
 
 
 def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
