@@ -10,7 +10,7 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,18 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
         return content.decode("utf-8")
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise ValueError(f"a file must be text in UTF-8, got {error} in {path.name!r}; fix it.") from None
+
+
+def lines_of(path: str | Path, most_bytes: int = MOST_BYTES) -> Iterator[str]:
+    """Yields the lines of a file of any size. A line above `most_bytes` is cut, so it is not JSON; bytes that are not
+    UTF-8 become halves of surrogate pairs."""
+    with Path(path).open("rb") as file:
+        while line := file.readline(most_bytes):
+            rest = line
+            while rest and not rest.endswith(b"\n"):
+                rest = file.readline(most_bytes)
+            ending = b"" if line.endswith(b"\n") else rest[-1:]
+            yield (line + ending).decode("utf-8", "surrogateescape")
 
 
 def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPTH, finite: bool = False) -> Any:

@@ -78,6 +78,17 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
     assert read_log(tmp_path / "missing") == []
 
 
+def test_a_log_may_be_of_any_size_and_a_line_may_not(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        for step in range(65):
+            file.write(json.dumps({"step": step, "note": "x" * 2**20}) + "\n")
+    assert [one["step"] for one in read_log(tmp_path / "log")] == list(range(65))
+    with (tmp_path / "log").open("w") as file:
+        file.write(json.dumps({"step": 1, "note": "x" * 2**26}) + "\n")
+    with pytest.raises(ValueError, match="must have one JSON object per line"):
+        read_log(tmp_path / "log")
+
+
 # Writing
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from hf_credit.files import write
 from hf_credit.redaction import redacted, without_secrets
-from hf_credit.safe_io import is_number, parse_json, parse_yaml, read_json, read_text
+from hf_credit.safe_io import is_number, lines_of, parse_json, parse_yaml, read_json, read_text
 
 CONFIG_FILE = "config.yaml"
 FACTS_FILE = "run.json"
@@ -130,9 +130,9 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     """Reads the complete lines of a log, to which a run may still write."""
-    lines = _text(Path(path)).split("\n")[:-1]
+    lines = lines_of(path) if Path(path).is_file() else iter(())
     try:
-        return _entries([parse_json(line) for line in lines if line])
+        return _entries([parse_json(line) for line in lines if line.endswith("\n") and line != "\n"])
     except ValueError as error:
         raise ValueError(f"{path} must have one JSON object per line, got {error}; remove the line.") from None
 

@@ -29,7 +29,7 @@ from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalCont
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.rollouts.interaction import Message, Reply
 from hf_credit.rollouts.rows import one_number
-from hf_credit.safe_io import MOST_BYTES, parse_json
+from hf_credit.safe_io import lines_of, parse_json
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ def read_lines(
     """
     found: list[T] = []
     failures: list[tuple[int, str]] = []
-    lines = _lines(Path(source)) if isinstance(source, str | Path) else source
+    lines = lines_of(source) if isinstance(source, str | Path) else source
     for number, line in enumerate(lines, start=1):
         if isinstance(line, str) and not line.strip():
             continue
@@ -265,16 +265,6 @@ def _batch(traces: Sequence[Trace]) -> RolloutBatch:
     places = {group: place for place, group in enumerate(dict.fromkeys(trace.group for trace in traces))}
     rollouts = tuple(Rollout(episode=trace.episode, instance=places[trace.group]) for trace in traces)
     return RolloutBatch(rollouts=rollouts, rows=len(places))
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a file. A line that is too long is cut, so it is not JSON."""
-    with path.open("rb") as file:
-        while line := file.readline(MOST_BYTES):
-            rest = line
-            while rest and not rest.endswith(b"\n"):
-                rest = file.readline(MOST_BYTES)
-            yield line.decode("utf-8", "surrogateescape")
 
 
 def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
