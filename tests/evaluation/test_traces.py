@@ -78,6 +78,15 @@ def test_equal_contexts_are_found_without_tokens() -> None:
     assert [[other.reply for other in one.alternatives] for one in shown] == [[shown[0].reply], ["b"]]
 
 
+def test_a_trace_is_shown_with_eight_alternatives_and_the_number_of_others() -> None:
+    answers = [[QUESTION, {"role": "assistant", "content": str(number)}] for number in range(12)]
+    found = credit_traces([{"messages": one, "reward": n / 2} for n, one in enumerate(answers)], methods.make("rloo"))
+    (shown,) = found.episode(3).decisions
+    assert (shown.reply, shown.alternatives_left_out) == ("3", 3)
+    assert [one.reply for one in shown.alternatives] == ["0", "1", "2", "4", "5", "6", "7", "8"]
+    assert [one.credit for one in (shown, *shown.alternatives[:1])] == [found.credit[3][0], found.credit[0][0]]
+
+
 def test_a_log_with_images_is_credited_and_its_page_shows_them() -> None:
     red, blue = (Image.of(pil.new("RGB", (4, 3), colour)) for colour in ("red", "blue"))
     logs = []

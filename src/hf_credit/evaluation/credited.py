@@ -240,6 +240,7 @@ def credited_episodes(
     instances: int | None = None,
     beside: Mapping[str, Mapping[str, float]] | None = None,
     interaction: Interaction[Any] | None = None,
+    only: int | None = None,
 ) -> list[CreditedEpisode]:
     """Builds the views of the trained episodes of an update, with the credit and the alternatives of their decisions.
 
@@ -253,8 +254,9 @@ def credited_episodes(
         instances: the number of task rows, those with the largest credit, each with its trained episode that has it;
             by default all trained episodes.
         beside: as in `credited_episode`.
+        only: the index of the one trained episode to show; by default all.
     """
-    chosen, why = list(collected.trained), ""
+    chosen, why = list(collected.trained if only is None else collected.trained[only : only + 1]), ""
     if instances is not None:
         sizes = [max(map(_size, own), default=-1.0) for own in credit]
         by_size = sorted(range(len(chosen)), key=lambda place: -sizes[place])  # the first of equal ones
@@ -454,16 +456,21 @@ def new_context(before: Sequence[Decision], decision: Decision) -> Context:
     return decision.context_ids
 
 
+def with_few_alternatives(one: CreditedDecision) -> CreditedDecision:
+    """Returns a decision with at most 8 alternatives, and counts those that are left out."""
+    left_out = max(len(one.alternatives) - _MAX_ALTERNATIVES, 0) + one.alternatives_left_out
+    return replace(one, alternatives=one.alternatives[:_MAX_ALTERNATIVES], alternatives_left_out=left_out)
+
+
 def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
-    kept, messages = one.alternatives[:_MAX_ALTERNATIVES], one.messages[-_MAX_MESSAGES:]
+    one, messages = with_few_alternatives(one), one.messages[-_MAX_MESSAGES:]
     return replace(
         _shortened(one, _MAX_REPLY),
         context="" if messages else cut(one.context, _MAX_CONTEXT),  # the messages say the same
         messages=tuple((role, _cut(content)) for role, content in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
         token_credit=one.token_credit[:_MAX_TOKENS],
-        alternatives=tuple(_shortened(other, _MAX_ALTERNATIVE) for other in kept),
-        alternatives_left_out=len(one.alternatives) - len(kept) + one.alternatives_left_out,
+        alternatives=tuple(_shortened(other, _MAX_ALTERNATIVE) for other in one.alternatives),
     )
 
 

@@ -20,7 +20,7 @@ from hf_credit.boundary import Range, Worth, check, read
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.content import text_of
 from hf_credit.environments.actions import marked, write_call
-from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
+from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread, with_few_alternatives
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import absent_inputs
 from hf_credit.optional_packages import needed
@@ -142,8 +142,8 @@ class CreditedTraces:
         return max(range(len(self.traces)), key=lambda place: spread(map(one_number, self.credit[place])))
 
     def episode(self, place: int) -> CreditedEpisode:
-        """Returns the view of a trace for `hf_credit.evaluation.episode_page`, with replies of other traces of its
-        task as alternatives.
+        """Returns the view of a trace for `hf_credit.evaluation.episode_page`, with up to 8 replies of other traces of
+        its task as alternatives of each of its own.
 
         Args:
             place: the index in `traces`.
@@ -151,7 +151,8 @@ class CreditedTraces:
         of_task = [at for at, trace in enumerate(self.traces) if trace.group == self.traces[place].group]
         batch = _batch([self.traces[at] for at in of_task])
         credit = [self.credit[at] for at in of_task]
-        return credited_episodes(batch, credit, None, interaction=RecordedTraces())[of_task.index(place)]
+        (found,) = credited_episodes(batch, credit, None, interaction=RecordedTraces(), only=of_task.index(place))
+        return replace(found, decisions=tuple(map(with_few_alternatives, found.decisions)))
 
 
 def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method: Method) -> CreditedTraces:
