@@ -186,7 +186,7 @@ def test_rollouts_are_played_a_bounded_number_at_a_time_and_only_their_first_ste
     sample.calls.clear()
     parts = Continuations(rollouts=3)([{"seed": 0}, {"seed": 6}], context)
     assert max(map(len, sample.calls)) == 6
-    assert continuation_values(parts) == continuation_values(whole)
+    assert [*continuation_values(parts).values()] == [*continuation_values(whole).values()]
     assert {len(one.episode.decisions) for one in parts.of_kind("continuation")} == {1}
 
 

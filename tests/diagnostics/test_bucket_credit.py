@@ -353,7 +353,7 @@ def test_candidates_get_exact_values() -> None:
     assert [action.exact for action in found.candidates] == [truth.values["0"], truth.values["1"]]
     assert found.value_only[0].exact is None  # an impossible reply
     assert found.exact_error == pytest.approx(0)
-    # With only the likeliest reply, the rest of the probability is unknown, and more than may be called exact.
+    # With such a floor nothing is known, as no reply to the reply is.
     text, likeliest = max(truth.probabilities.items(), key=lambda one: one[1])
     assert likeliest < 0.9
     one = replace(sampled, candidates=(replace(sampled.candidates[0], text=text),))

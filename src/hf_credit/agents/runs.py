@@ -411,6 +411,8 @@ class LiveRun:
         self._run = None  # the host has ended it
         self.close()
         self.runs.show_imported(result.get("imported", ()))
+        if result.get("large"):  # it was ended for its files, and did not give up a call
+            self.unread.clear()
         if "crashed" in result:
             return Step(reward=reward, raised=_crash(result), **self._refused())
         if "unscored" in result:

@@ -32,10 +32,6 @@ _BATCH_TOKENS = 2**16
 _Open = tuple[int, tuple[int, ...], float]
 
 
-MOST_ERROR = 0.05
-"""The largest error of a value or advantage that is called exact."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExactValues:
     """The values of all replies a to a context h, under the policy.

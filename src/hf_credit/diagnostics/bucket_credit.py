@@ -14,7 +14,7 @@ from typing import Any, Literal
 from transformers import PreTrainedModel
 
 from hf_credit import methods
-from hf_credit.collaborations.exact_values import MOST_ERROR, exact_values
+from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
@@ -241,8 +241,8 @@ def with_exact_values(
         **limits: as for `exact_values`.
 
     Returns:
-        The buckets with exact values; replies with a probability below the floor, or whose advantage has an error
-        above `MOST_ERROR`, as the floor leaves out later replies, keep `exact=None`.
+        The buckets with exact values; replies with a probability below the floor keep `exact=None`. `exact_error` is
+        the largest error of an advantage, as the floor leaves out later replies.
 
     Raises:
         ValueError: as `exact_values`.
@@ -251,12 +251,12 @@ def with_exact_values(
     found = exact_values(interaction, chat, model, states, **limits) if states else []
     valued = []
     for bucket, values in zip(buckets, found, strict=True):
-        known = {text: value for text, value in values.values.items() if values.error_of(text) <= MOST_ERROR}
         actions: dict[str, Any] = {
-            name: tuple(replace(one, exact=known.get(one.text)) for one in getattr(bucket, name))
+            name: tuple(replace(one, exact=values.values.get(one.text)) for one in getattr(bucket, name))
             for name in ("candidates", "value_only")
         }
-        error = max((values.error_of(one.text) for one in bucket.candidates if one.text in known), default=None)
+        known = [one.text for one in bucket.candidates if one.text in values.values]
+        error = max(map(values.error_of, known), default=None)
         valued.append(replace(bucket, exact=values.value, exact_error=error, **actions))
     return valued
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_credit.collaborations.exact_values import MOST_ERROR
 from hf_credit.diagnostics.bucket_credit import assigned_credit
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
@@ -56,12 +55,12 @@ _VERDICT_LEGEND = f"""\
 - Intervals are 95% intervals over tasks, and contain the noise of replays, except for the agreement.
 
 ![Share of right moves by score]({RELIABILITY_FILE})"""
-_LEGEND = f"""\
+_LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
   change their order, so this measures how well the baselines of different contexts agree. Other replays: credit uses
   the first replays and targets the others. Exact: the targets are exact values, up to the error by replies that were
-  not enumerated; without those whose error may exceed {MOST_ERROR:g}.
+  not enumerated, of which the largest bound is shown.
 - Mean V(h): at the drawn decisions, of which long episodes have more, so it is not the policy's return.
 - Within-context variance: of the credit, mean over buckets, in squared units of the credit. Methods that divide by a
   standard deviation, such as VPR and outcome reward, are not comparable with the others.

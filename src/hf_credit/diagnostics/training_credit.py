@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from hf_credit.collaborations.exact_values import MOST_ERROR, exact_values
+from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collectors import RolloutBatch
 from hf_credit.collectors.base import TaskRow
 from hf_credit.diagnostics.bucket_credit import bucket_targets
@@ -250,7 +250,7 @@ def exact_advantages(
 ) -> list[float]:
     """Computes exact advantages (paper C3, eq. 20) by enumeration, for small policies and short replies.
 
-    The advantage of a reply with a probability below the floor, or with an error above `MOST_ERROR`, is NaN.
+    The advantage of a reply with a probability below the floor is NaN.
 
     Args:
         interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model keeps its
@@ -264,7 +264,7 @@ def exact_advantages(
     values = exact_values(interaction, chat, model, states, **limits) if states else []
     found = dict(zip(states, values, strict=True))
     known = [(found[one.decision.state], one.decision.action_text) for one in decisions]
-    return [value.advantage(text) if value.error_of(text) <= MOST_ERROR else math.nan for value, text in known]
+    return [value.advantage(text) if text in value.values else math.nan for value, text in known]
 
 
 def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:

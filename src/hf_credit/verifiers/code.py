@@ -29,7 +29,10 @@ def extract_code(text: str) -> str:
     """
     text = spoken(text)
     block = _PYTHON_FENCE.search(text) or _ANY_FENCE.search(text)
-    return re.sub(rf"^[ \t]{{0,{len(block[1])}}}", "", block[3], flags=re.M) if block else text
+    if not block:
+        return text
+    lines = block[3].splitlines(keepends=True)
+    return "".join(line[min(len(block[1]), len(line) - len(line.lstrip(" \t"))) :] for line in lines)
 
 
 def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **options: Any) -> float:

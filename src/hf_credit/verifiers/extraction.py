@@ -180,7 +180,7 @@ _SUBJECT = re.compile(r"[^\d]*\b(?:is|are|equals)\s+(?=[^\d\\$]{0,20}[\d\\$])", 
 
 
 # An exclamation mark before space or the end; before an operator, as in "5! = 120", it is a factorial.
-_EXCLAIMED = r"""!(?=[!*"']*+(?:\s|$))(?![!*"']*+[ \t]*[-+*/=^<>])"""
+_EXCLAIMED = r"""!(?=[!*"']{0,4}+(?:\s|$))(?![!*"']{0,4}+[ \t]*[-+*/=^<>])"""
 _ENDS = re.compile(rf"\\begin\b|\\end\b|\\.|[{{}}\n。]|\.(?=[*\"')\]]*(?:\s|$))|{_EXCLAIMED}", re.DOTALL)
 
 
