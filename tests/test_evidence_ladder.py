@@ -232,3 +232,19 @@ def test_the_tables_have_the_numbers_of_the_committed_cells(scripts: dict[str, M
         assert (path.parent / "results.md").read_text(encoding="utf-8") == table.markdown(cells)
         told = json.loads((path.parent / "predictions.json").read_text(encoding="utf-8"))
         assert told == json.loads(json.dumps(table.all_predicted(cells)))
+
+
+def test_the_pretrained_model_is_a_world_of_the_picture_without_pilots_rates_and_other_tasks(
+    scripts: dict[str, ModuleType],
+) -> None:
+    table = scripts["table"]
+    found = [
+        ("sudoku_12", "outcome_from_walks@1e-05", 3, {"success": 0.25}),
+        ("sudoku_12", "outcome_reward@3e-05", 100, {"success": 0.5}),
+        ("sudoku_8", "beforehand", 0, {}),
+        ("sql_agent", "grpo", 0, {"success": 0.5}),
+    ]
+    cells = table.of_pretrained({"task": t, "method": m, "seed": s, **rest} for t, m, s, rest in found)
+    assert list(cells) == [(table.PRETRAINED, "12", "starts_of_oracle")]
+    assert table.successes(cells, table.PRETRAINED, "12", "starts_of_oracle", 1.0) == {3: 0.25}
+    assert cells[table.PRETRAINED, "12", "starts_of_oracle"][3]["decisions"] == 12.0
