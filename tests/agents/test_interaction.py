@@ -220,11 +220,11 @@ def test_calls_at_once_are_one_step_whatever_their_order(made: Made) -> None:
     assert interaction.advance(after, ["abc"]).worth == 3.0
 
 
-def test_a_stop_cuts_what_the_program_gets_and_not_what_is_trained_on(made: Made) -> None:
+def test_after_a_stop_the_model_reads_what_the_program_got(made: Made) -> None:
     interaction = made("stops")
     _, second, _ = walked(interaction, {"number": 1}, "one. two", "x")
     assert json.loads(second.answered[0].reply)["content"] == "one"
-    assert said(interaction, second) == ["?", "one. two", "more?"]
+    assert said(interaction, second) == ["?", "one", "more?"]
 
 
 def test_a_call_that_its_sdk_tries_again_is_the_same_call(made: Made) -> None:

@@ -473,6 +473,23 @@ def test_states_of_one_tree_are_chosen_apart_from_those_of_others(alphabet):
     assert not held[0] & held[1]
 
 
+class Judged(Spelling):
+    """After each letter an untrained judge speaks."""
+
+    untrained = ("judge",)
+
+    def pending(self, state):
+        (request,) = super().pending(state) or (None,)
+        judged = request is not None and len(state.text) % 2
+        return () if request is None else (replace(request, role="judge" if judged else "agent"),)
+
+
+def test_nothing_forks_at_the_replies_of_untrained_roles(alphabet):
+    for collector in RandomForks(trees=2, expansions=2), UncertainForks(initial=2, forks=3):
+        collected = collector([{}], LocalContext(Engine(Judged(), alphabet, Scripted(alphabet, "abbacab", (1, 9, 1)))))
+        assert {place % 2 for place in forked_at(collected)} == {0}
+
+
 def test_nothing_forks_from_an_episode_that_failed(alphabet):
     for collector in RandomForks(trees=2, expansions=2), UncertainForks(initial=2, forks=2):
         collected = collector([{}, {}], local(alphabet, letters="xx" + "abacab" * 9))

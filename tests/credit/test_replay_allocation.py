@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.credit import replay_branches, replay_ratio
+from hf_credit.credit import replay_ratio
+from hf_credit.credit.replay_allocation import pooled_blocks
 
 NOISE = st.just(0.0) | st.floats(1e-100, 10)  # whose products do not underflow
 PROFILES = st.lists(st.tuples(NOISE, st.floats(0.1, 5)), min_size=1, max_size=6)
@@ -30,7 +31,6 @@ def cost(noise, tokens, alive):
 def test_noise_that_does_not_rise_leaves_nothing_to_gain():
     noise, tokens = columns([(3, 1), (2, 1), (2, 1), (0, 1)])
     assert replay_ratio(noise, tokens) == 1.0
-    assert replay_branches(noise, tokens).tolist() == [1.0] * 4
 
 
 def test_noise_in_proportion_to_depth_leaves_eight_ninths():
@@ -46,13 +46,11 @@ def test_all_noise_at_the_last_of_t_decisions(last):
         plan = [1.0] * (last - 1) + [branches]
         assert cost(noise, tokens, plan) == pytest.approx((last - 1 + branches) / (branches * last))
     assert replay_ratio(noise, tokens) == pytest.approx(1 / last)  # the limit of many branches
-    assert replay_branches(noise, tokens).tolist() == [1.0] * (last - 1) + [math.inf]
 
 
 def test_two_blocks_by_hand():
     # Means 1 and 4: two branches after the first two depths. (sqrt(2 * 2) + sqrt(4 * 1))^2 / (6 * 3) = 16 / 18.
     noise, tokens = columns([(1.5, 1), (0.5, 1), (4, 1)])
-    assert replay_branches(noise, tokens).tolist() == [1.0, 1.0, 2.0]
     assert replay_ratio(noise, tokens) == pytest.approx(16 / 18)
     assert cost(noise, tokens, [1, 1, 2]) == pytest.approx(16 / 18)
 
@@ -69,18 +67,11 @@ def test_no_plan_of_whole_branches_is_below_the_ratio(pairs):
 @given(PROFILES)
 def test_the_best_real_plan_reaches_the_ratio(pairs):
     noise, tokens = columns(pairs)
-    alive = replay_branches(noise, tokens)
-    assert bool((alive[1:] >= alive[:-1]).all())
-    if float(noise.sum()) and bool(alive.isfinite().all()):
-        assert cost(noise, tokens, alive.tolist()) == pytest.approx(replay_ratio(noise, tokens))
-
-
-@given(PROFILES)
-def test_the_first_block_is_the_lowest_mean_from_the_start(pairs):
-    noise, tokens = columns(pairs)
-    size = int((replay_branches(noise, tokens) == 1).sum())
-    means = noise.cumsum(0) / tokens.cumsum(0)
-    assert float(means[size - 1]) == pytest.approx(float(means.min()))
+    blocks = pooled_blocks(zip(noise.tolist(), tokens.tolist(), strict=True))
+    if float(noise.sum()) and blocks[0][0]:
+        alive = [math.sqrt(b / c) for b, c, size in blocks for _ in range(size)]
+        assert alive == sorted(alive)
+        assert cost(noise, tokens, alive) == pytest.approx(replay_ratio(noise, tokens))
 
 
 def test_negative_noise_is_refused():
@@ -90,5 +81,4 @@ def test_negative_noise_is_refused():
 
 def test_without_noise_or_depths_there_is_nothing_to_gain():
     assert replay_ratio(torch.zeros(3), torch.ones(3)) == 1.0
-    assert replay_branches(torch.zeros(3), torch.ones(3)).tolist() == [1.0] * 3
-    assert replay_branches(torch.zeros(0), torch.zeros(0)).tolist() == []
+    assert replay_ratio(torch.zeros(0), torch.zeros(0)) == 1.0

@@ -41,8 +41,8 @@ def test_without_value_only_actions_there_is_no_target() -> None:
     [
         ([[1.0], []], [[1.0]], "a candidate must have at least 1 return, got none; omit it"),
         ([[1.0]], [[]], "a value-only action must have at least 1 return"),
-        ([[math.nan]], [[1.0]], "returns must be finite, got nan; omit this candidate"),
-        ([[1.0]], [[math.inf]], "returns must be finite, got inf"),
+        ([[math.nan]], [[1.0]], "returns must be finite numbers, got nan at index 0; omit"),
+        ([[1.0]], [[math.inf]], "returns must be finite numbers, got inf"),
     ],
 )
 def test_a_target_of_unusable_returns_is_refused(returns, values, complaint) -> None:
@@ -116,9 +116,9 @@ def test_targets_centred_on_the_candidates_have_a_status() -> None:
     [
         ([[1, 2]], [[1, 2], [3, 4]], "must have the same number of buckets, got 1 and 2"),
         ([[1, 2, 3]], [[1, 2]], "must have a credit and a target, got 3 and 2 in bucket 0"),
-        ([[1, math.nan]], [[1, 2]], "credits must be finite, got nan"),
-        ([[1, 2]], [[1, -math.inf]], "targets must be finite, got -inf"),
-        ([1, 2], [1, 2], "credits must be one flat list of numbers per bucket"),
+        ([[1, math.nan]], [[1, 2]], "credits must be finite numbers, got nan"),
+        ([[1, 2]], [[1, -math.inf]], "targets must be finite numbers, got -inf"),
+        ([1, 2], [1, 2], "credits must be a flat list of numbers"),
     ],
 )
 def test_what_cannot_be_paired_is_refused(credits, targets, complaint) -> None:

@@ -57,7 +57,7 @@ def test_without_anything_to_measure_it_is_nan(credits) -> None:
     assert found.buckets == 0
 
 
-@pytest.mark.parametrize(("credits", "complaint"), [([[1, math.nan]], "finite, got nan"), ([1.0], "flat list")])
+@pytest.mark.parametrize(("credits", "complaint"), [([[1, math.nan]], "finite numbers"), ([1.0], "flat list")])
 def test_unusable_credits_are_refused(credits, complaint) -> None:
     with pytest.raises(ValueError, match=complaint):
         context_variance(credits)

@@ -20,6 +20,7 @@ from hf_credit.environments.actions import tag
 from hf_credit.environments.replayed import DivergedError, ReplayedEnvironment, ReplayedState
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.sessions import Sessions
+from hf_credit.rollouts import EnvironmentInteraction
 
 NO_TROUBLE = {"restored": 0, "lost": 0, "diverged": 0}
 
@@ -347,6 +348,28 @@ def test_an_invalid_observation_of_a_world_is_refused(shown, error, message, mon
     monkeypatch.setattr(ReseedingLift, "step", lambda self, action: shown)
     with pytest.raises(error, match=message):
         environment.step(state, "up")
+
+
+def test_a_world_with_broken_facts_is_closed_and_makes_room(monkeypatch):
+    environment = Ride(sessions=1)
+    monkeypatch.setattr(ReseedingLift, "step", lambda self, action: ("Floor 1.", 0.0, False, None))
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'get'"):
+            environment.step(environment.initial_state({"roof": 4}, 0), "up")
+    assert Lift.live == []
+
+
+def test_an_episode_that_ends_before_its_world_leaves_it_to_others_if_it_cannot_be_continued():
+    environment = MoodyRide(sessions=2)
+    environment.repeats = False
+    interaction = EnvironmentInteraction(environment)
+    for seed in range(3):
+        ended, other = (interaction.start({"roof": 9}, seed + more) for more in (0, 10))
+        ended, other = (interaction.advance(one, ["up"]) for one in (ended, other))
+        interaction.outcome(ended)
+        interaction.start({"roof": 9}, seed + 20)  # would else take the world of the other, which was used before
+        interaction.outcome(interaction.advance(other, ["up"]))
+        environment.close()
 
 
 def test_at_least_one_live_world_must_be_allowed():

@@ -26,7 +26,7 @@ from hf_credit.hub.episode_sets import (
     EpisodeSet,
     load_episode_folder,
     load_episodes,
-    publish_episodes,
+    publish_episode_folder,
     save_episodes,
 )
 from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features
@@ -135,11 +135,12 @@ def test_an_episode_that_began_later_is_refused_as_its_outcome_counts_what_no_ro
         save_episodes(tmp_path / "mixed", mixed)
 
 
-def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat) -> None:
+def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat, tmp_path: Path) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
     spec = TaskSpec(task="sudoku", task_options={"size": 4, "blanks": 4})
     publish_tasks(spec, "me/sudoku-tasks", train=3, held_out=2, **where)
-    publish_episodes(played(spec.build(), spelled), "me/sudoku-episodes", chat=spelled, **where)
+    save_episodes(tmp_path / "episodes", played(spec.build(), spelled), chat=spelled)
+    publish_episode_folder(tmp_path / "episodes", "me/sudoku-episodes", **where)
     tasks = load_tasks("me/sudoku-tasks", **where)
     assert tasks.spec == spec.complete()
     assert tasks.train is not None

@@ -41,9 +41,10 @@ from hf_credit.hub import (
     load_tasks,
     publish_checkpoint,
     publish_environment,
-    publish_episodes,
+    publish_episode_folder,
     publish_metric,
     publish_tasks,
+    save_episodes,
 )
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig
@@ -322,7 +323,8 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         run = cut(name)
         spec = TaskSpec.of(evaluated(run.trainer.interaction))
         publish_tasks(spec, f"me/{name}-tasks", train=2, held_out=1, **where)
-        publish_episodes(run.episodes, f"me/{name}-episodes", **where)
+        save_episodes(tmp_path / name, run.episodes)
+        publish_episode_folder(tmp_path / name, f"me/{name}-episodes", **where)
         publish_metric(METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
         if spec.has_prompts():
             publish_environment(evaluated(run.trainer.interaction).spec(), f"me/{name}-environment", **where)

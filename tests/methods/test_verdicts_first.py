@@ -141,6 +141,21 @@ def test_failed_episodes_and_unknown_outcomes_are_not_compared(hand: Any) -> Non
     assert memory == (1.0, 1.0)
 
 
+def test_outcomes_are_compared_with_those_after_as_many_steps(hand: Any) -> None:
+    first = [hand.episode(hand.decision(verdict=1.0), outcome=outcome) for outcome in (1.0, 0.0)]
+    later = [hand.episode(replace(hand.decision(verdict=1.0), step=11), outcome=1.0) for _ in range(4)]
+    _, found = credited(of("verifiable_process", 1.0), hand.collected(*first, *later))
+    assert found == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5), 0, 0, 0, 0], rel=1e-3)
+
+
+def test_outcomes_of_alternatives_that_are_not_committed_are_not_compared(hand: Any) -> None:
+    episodes = [hand.episode(hand.decision(verdict=1.0), outcome=outcome) for outcome in (1.0, 0.0, 0.4)]
+    batch = hand.collected(*episodes)
+    last = replace(batch.rollouts[2], counted=False)
+    _, found = credited(of("verifiable_process", 1.0), replace(batch, rollouts=(*batch.rollouts[:2], last)))
+    assert found == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5), 0], rel=1e-3)
+
+
 def test_state_groups_take_it_with_replies_of_the_policy_alone() -> None:
     with pytest.raises(ValueError, match=r"outcome_weight must be 0 in state groups with commit='best', got 0\.5"):
         methods.make("verifiable_process", state_group_size=4, outcome_weight=0.5)

@@ -92,7 +92,8 @@ class MicroServer:
             case "/health":
                 return 200, None
             case "/v1/models":
-                return 200, {"data": [{"id": self.name, "max_model_len": self.model.config.max_position_embeddings}]}
+                whole = {"id": self.name, "max_model_len": self.model.config.max_position_embeddings}
+                return 200, {"data": [whole, *({"id": name, "max_model_len": None} for name in self.adapters)]}
             case "/server_info":
                 shape = {"dtype": str(self.model.dtype), "logprobs_mode": self.logprobs_mode}
                 parallel = {"data_parallel_size": 1}
@@ -110,6 +111,8 @@ class MicroServer:
             case "/collective_rpc":
                 return self._load(asked["kwargs"]["weights_path"])
             case "/v1/load_lora_adapter":
+                if asked["lora_name"] in self.adapters:
+                    return 400, {"error": "has already been loaded"}
                 return self._load_adapter(asked["lora_name"], asked["lora_path"])
             case "/v1/unload_lora_adapter":
                 self.adapters.pop(asked["lora_name"], None)

@@ -256,6 +256,17 @@ def test_a_task_that_returns_has_a_horizon_of_its_own(chat: Any) -> None:
     assert (of_easy, of_hard) == (math.inf, 1.0)
 
 
+def test_short_walks_do_not_end_the_curriculum_of_long_ones(chat: Any) -> None:
+    starts = Starts("oracle", 0.35, Chain(), chat)
+    starts.horizon, starts.longest = 6.0, 16
+    short = Start(task="short", horizon=6.0, left=2, length=2)
+    starts.learn([([played(short, 1.0)], [])])
+    assert starts.horizon == 6.0
+    failing = Start(task="failing", horizon=6.0, left=4, length=4)
+    starts.learn([([played(failing, 0.0)], [])])
+    assert starts.horizons == {short.key: math.inf, failing.key: pytest.approx(4 - 2 * 0.35)}
+
+
 def test_a_horizon_that_has_reached_the_first_state_stays_there_whatever_comes_from_collections_under_way(
     chat: Any,
 ) -> None:

@@ -173,7 +173,7 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]
                 if at < len(messages):
                     reply = json.loads(state.answered[place].reply)
                     same = messages[at] == assistant_message(reply["content"], reply["calls"])
-                    replies += [(at, place)] if same else []
+                    replies += [(at, place)] if same and reply["stop"] is None else []
                     if at == last.length:
                         kept, of = kept + same, of + 1
         else:

@@ -294,7 +294,10 @@ class Verified(Around):
         if oracle is None:
             return episodes
         start, costs = time.perf_counter(), Counter[str]()
-        verified = verify(episodes, oracle, context.interaction, context.failures, costs, context.waiting)
+        verified: list[Episode] = []
+        for some in [episodes] if isinstance(oracle, Judge) else [[one] for one in episodes]:
+            context.progressed()
+            verified += verify(some, oracle, context.interaction, context.failures, costs, context.waiting)
         context.mean("oracle/seconds", [time.perf_counter() - start])
         if isinstance(oracle, Judge):
             context.mean("oracle/unknown", [1.0] * costs.pop("unknown") + [0.0] * costs.pop("known"))

@@ -145,7 +145,8 @@ def _contexts(references: Sequence[Episode]) -> list[tuple[Episode, int]]:
     visited: dict[tuple[str, tuple[int, ...]], tuple[Episode, int]] = {}
     for episode in references:
         for turn, decision in enumerate(episode.decisions):
-            visited.setdefault((decision.event, decision.context_ids), (episode, turn))
+            if not decision.observed:
+                visited.setdefault((decision.event, decision.context_ids), (episode, turn))
     return list(visited.values())
 
 
@@ -291,12 +292,12 @@ def _choose(states: Collection[_State], number: int) -> list[tuple[Rollout, int]
 
 
 def _fresh_steps(rollout: Rollout) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
-    """The steps that no earlier rollout has: the index of the first decision, the step, and the id of the previous
-    step's first decision, empty at the start. A failed episode has none."""
+    """The steps of trained roles that no earlier rollout has: the index of the first decision, the step,
+    and the id of the previous step's first decision, empty at the start. A failed episode has none."""
     if rollout.episode.ending == Ending.ERROR:
         return
     index, parent = 0, ""
     for step in rollout.episode.steps:
-        if index >= rollout.episode.prefix_length:
+        if index >= rollout.episode.prefix_length and not all(one.observed for one in step):
             yield index, step, parent
         index, parent = index + len(step), step[0].id

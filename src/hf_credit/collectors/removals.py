@@ -103,6 +103,7 @@ class Removals(Options):
 
     def _without(self, context: MethodContext, state: Any, roles: Roles) -> list[Any]:
         """The state without these roles; none if the Interaction's code fails, which is logged."""
+        context.progressed()
         try:
             return [functools.reduce(Removable(context.interaction).without, roles, state)]
         except Exception as error:

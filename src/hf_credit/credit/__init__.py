@@ -35,7 +35,7 @@ from hf_credit.credit.group_advantages import (
     turn_values,
 )
 from hf_credit.credit.leave_one_out import full_mean, group_scaled, leave_one_out, value_assisted
-from hf_credit.credit.replay_allocation import replay_branches, replay_ratio
+from hf_credit.credit.replay_allocation import replay_ratio
 from hf_credit.credit.returns import (
     discounted_returns,
     generalized_advantages,
@@ -85,7 +85,7 @@ __all__ = [
     "harmonic_mean", "inclusion_probabilities", "information_gain_advantages",
     "leave_one_out", "log_ratio_advantages", "multi_turn_advantages", "nested_group_advantages",
     "next_entropy_coefficient", "pad_to_matrix", "pooled", "projected_logprobs",
-    "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_branches",
+    "rated_rewards", "redistributed_advantages", "reference_divergence",
     "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised",
     "sure_share", "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
     "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_rewards", "turn_values",

@@ -1,4 +1,4 @@
-"""The best number of live branches at each depth of an episode, and the gain from it.
+"""The gain from the best number of live branches at each depth of an episode.
 
 Let b[j] be the variance that arises at depth j of an unbranched episode, c[j] the tokens generated there, and N[j] the
 number of live branches. The variance of a gradient is sum b[j] / N[j] and its tokens are sum c[j] N[j]. N never
@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import torch
 from torch import Tensor
 
 from hf_credit.credit.inputs import require
-from hf_credit.credit.shapes import Float, Real
+from hf_credit.credit.shapes import Real
 
 
 def replay_ratio(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> float:
@@ -35,37 +34,13 @@ def replay_ratio(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]
     Raises:
         ValueError: a number is negative or not finite.
     """
-    whole = float(noise.sum()) * float(tokens.sum())
-    least = sum(math.sqrt(b * c) for b, c, _ in _pooled(noise, tokens))
-    return min(least**2 / whole, 1.0) if whole > 0 else 1.0
-
-
-def replay_branches(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> Float[Tensor, " depths"]:
-    """The best number of live branches at each depth, relative to the first: N = sqrt(B / C) of its block.
-
-    Args:
-        noise, tokens: as for `replay_ratio`.
-
-    Returns:
-        At least 1, non-decreasing; infinite after a first block without noise, all 1 without any noise.
-
-    Raises:
-        ValueError: as `replay_ratio`.
-    """
-    blocks = _pooled(noise, tokens)
-    means = [b / c if c else math.inf if b else 0.0 for b, c, _ in blocks]
-    alive = [1.0 if mean == means[0] else math.sqrt(mean / means[0]) if means[0] else math.inf for mean in means]
-    return torch.tensor(
-        [number for number, (_, _, size) in zip(alive, blocks, strict=True) for _ in range(size)], dtype=torch.float64
-    )
-
-
-def _pooled(noise: Tensor, tokens: Tensor) -> list[tuple[float, float, int]]:
-    """B, C and size of each block."""
     for name, values in (("noise", noise), ("tokens", tokens)):
         valid = values.isfinite() & (values >= 0)
         require(valid, values, f"{name} must be finite and at least 0 at every depth", "correct it")
-    return pooled_blocks(zip(noise.tolist(), tokens.tolist(), strict=True))
+    blocks = pooled_blocks(zip(noise.tolist(), tokens.tolist(), strict=True))
+    whole = float(noise.sum()) * float(tokens.sum())
+    least = sum(math.sqrt(b * c) for b, c, _ in blocks)
+    return min(least**2 / whole, 1.0) if whole > 0 else 1.0
 
 
 def pooled_blocks(pairs: Iterable[tuple[float, float]]) -> list[tuple[float, float, int]]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_credit.evaluation.statistics import Interval, clustered_interval
+from hf_credit.evaluation.statistics import Interval, clustered_interval, sample_of
 
 Array = NDArray[np.float64]
 
@@ -137,22 +137,6 @@ def fidelity_interval(
     return replace(found, n=len(pairs))
 
 
-def flat_numbers(name: str, values: Sequence[float]) -> Array:
-    """Returns the numbers of one bucket as an array.
-
-    Raises:
-        ValueError: they are not a flat list of finite numbers.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise ValueError(
-            f"{name} must be one flat list of numbers per bucket, got shape {array.shape}; pass a list of lists."
-        )
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}; omit this candidate.")
-    return array
-
-
 def _pairs(
     credits: Sequence[Sequence[float]], targets: Sequence[Sequence[float]]
 ) -> tuple[list[tuple[Array, Array]], int]:
@@ -164,7 +148,7 @@ def _pairs(
         )
     pairs = []
     for place, (own, theirs) in enumerate(zip(credits, targets, strict=True)):
-        assigned, target = flat_numbers("credits", own), flat_numbers("targets", theirs)
+        assigned, target = sample_of("credits", own, 0), sample_of("targets", theirs, 0)
         if len(assigned) != len(target):
             raise ValueError(
                 f"every candidate must have a credit and a target, got {len(assigned)} and {len(target)} in bucket "
@@ -222,4 +206,4 @@ def _pooled(what: str, returns: Sequence[Sequence[float]]) -> float:
     for own in returns:
         if not len(own):
             raise ValueError(f"{what} must have at least 1 return, got none; omit it.")
-    return float(np.concatenate([flat_numbers("returns", own) for own in returns]).mean())
+    return float(np.concatenate([sample_of("returns", own, 0) for own in returns]).mean())

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from hf_credit.diagnostics.fidelity import flat_numbers
+from hf_credit.evaluation.statistics import sample_of
 
 _SHIFT, _SAME, _FAILED = 0.2, 0.01, 0.5
 _ROUNDING = 1e-9  # 0.8 - 0.6 is slightly above 0.2
@@ -30,12 +30,13 @@ class Failure(StrEnum):
     """Fewer than two candidates were replayed, or the real action was not."""
 
 
-def failure_category(returns: Sequence[Sequence[float]], real: int = 0) -> Failure:
+def failure_category(returns: Sequence[Sequence[float]]) -> Failure:
     """Returns the failure category of a bucket.
 
-    With R[j] the mean return of candidate j, and best and lowest over candidates, the first rule that holds decides:
+    With R[j] the mean return of candidate j, R[1] that of the real action, and best and lowest over candidates, the
+    first rule that holds decides:
 
-        1. best - R[real] > 0.2                                     successful credit shift
+        1. best - R[1] > 0.2                                        successful credit shift
         2. best < 0.5                                               misleading plan
         3. best - lowest < 0.01                                     evaluator ambiguity
         4. mean_j var_t R[j, t] > var_j R[j]                        over-coupling
@@ -47,20 +48,17 @@ def failure_category(returns: Sequence[Sequence[float]], real: int = 0) -> Failu
 
     Args:
         returns: the returns of each candidate, in [0, 1]; a candidate without returns is not compared.
-        real: the index of the real action.
 
     Raises:
-        ValueError: a return is not finite, or `real` is not the index of a candidate.
+        ValueError: a return is not finite.
     """
-    if returns and not 0 <= real < len(returns):
-        raise ValueError(f"the real action must be one of the {len(returns)} candidates, got {real}; count from 0.")
-    values = [flat_numbers("returns", own) for own in returns]
+    values = [sample_of("returns", own, 0) for own in returns]
     replayed = [own for own in values if len(own)]
-    if len(replayed) < 2 or not len(values[real]):
+    if len(replayed) < 2 or not len(values[0]):
         return Failure.UNKNOWN
     means = np.asarray([own.mean() for own in replayed])
     best = float(means.max())
-    if best - values[real].mean() > _SHIFT + _ROUNDING:
+    if best - values[0].mean() > _SHIFT + _ROUNDING:
         return Failure.CREDIT_SHIFT
     if best < _FAILED - _ROUNDING:
         return Failure.MISLEADING_PLAN

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_credit.diagnostics.fidelity import flat_numbers
+from hf_credit.evaluation.statistics import sample_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def context_variance(credits: Sequence[Sequence[float]]) -> ContextVariance:
     Raises:
         ValueError: a number is not finite, or the credits of a bucket are not a flat list.
     """
-    values = [flat_numbers("credits", own) for own in credits]
+    values = [sample_of("credits", own, 0) for own in credits]
     by_bucket = tuple(float(own.var()) if len(own) > 1 else math.nan for own in values)
     compared = [own for own in values if len(own) > 1]
     means = np.asarray([own.mean() for own in compared])

@@ -176,6 +176,9 @@ class Environment(ABC, Generic[S]):
     def outcome(self, state: S) -> float:
         """The task reward of an episode that ended in `state`, wherever it was stopped."""
 
+    def release(self, state: S) -> None:
+        """Called once an episode has ended in `state`: frees what only its further steps would need."""
+
     @abstractmethod
     def metrics(self, state: S) -> dict[str, float]:
         """The metrics of an episode that ended in `state`; always includes `success` (0 or 1)."""

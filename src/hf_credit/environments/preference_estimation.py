@@ -173,17 +173,14 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
 
     def _reward(self, state: PreferenceState, answer: str) -> float:
         guess = read_decimals(answer, len(state.weights))
-        return float(guess is not None and cosine_exceeds(guess, state.weights, THRESHOLD))
+        squared = None if guess is None else squared_cosine(guess, state.weights)
+        return float(squared is not None and squared > THRESHOLD**2)
 
 
-def cosine_exceeds(first: Sequence[int], second: Sequence[int], threshold: Fraction) -> bool:
-    """Whether the cosine of two vectors exceeds a threshold of at least 0, without rounding; false for a zero vector.
-
-    `<a, b> / (|a| |b|) > t` is `<a, b> > 0` and `<a, b>^2 > t^2 |a|^2 |b|^2`.
-    """
-    dot = sum(map(int.__mul__, first, second))
+def squared_cosine(first: Sequence[int], second: Sequence[int]) -> Fraction | None:
+    """The square of the cosine of two non-negative vectors, monotone in the cosine; `None` for a zero vector."""
     norms = sum(a * a for a in first) * sum(b * b for b in second)
-    return dot > 0 and Fraction(dot * dot) > threshold * threshold * norms
+    return Fraction(sum(map(int.__mul__, first, second)) ** 2, norms) if norms else None
 
 
 def utility(weights: Sequence[int], scores: Sequence[int]) -> int:

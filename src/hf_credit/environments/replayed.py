@@ -143,6 +143,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def most_live(self) -> int | None:  # type: ignore[override]
         return None if self.replayable else self._live.limit
 
+    def release(self, state: ReplayedState) -> None:
+        if not self.repeats and (session := self._live.take(state.past)) is not None:
+            self._live.give(session, None)
+
     def close(self) -> None:
         """Closes all live worlds. States stay valid: the next step from one restores its world."""
         self._live.close()
@@ -232,23 +236,23 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 seeds = (*seeds, (len(state.actions), state.seed))
             observation, reward, over, info = self._stepped(world, action)
             snapshot = "" if over else _snapshot(world)
-        total = state.total + reward
-        after = replace(
-            state,
-            seeds=seeds,
-            actions=(*state.actions, str(action)),
-            seen=(*state.seen, _digest(observation, reward, over)),
-            observation=observation,
-            unread=False,
-            why="",
-            total=total,
-            success=bool(info.get("success", over and total > 0)),
-            unscored=bool(info.get("unscored", False)),
-            status="finished" if over else "active",
-            snapshot=snapshot,
-        )
+            total, understood = state.total + reward, not info.get("refused")
+            after = replace(
+                state,
+                seeds=seeds,
+                actions=(*state.actions, str(action)),
+                seen=(*state.seen, _digest(observation, reward, over)),
+                observation=observation,
+                unread=False,
+                why="",
+                total=total,
+                success=bool(info.get("success", over and total > 0)),
+                unscored=bool(info.get("unscored", False)),
+                status="finished" if over else "active",
+                snapshot=snapshot,
+            )
         self._live.give(session, None if over else after.past)
-        return self._transition(after, reward, None if info.get("refused") else action)
+        return self._transition(after, reward, action if understood else None)
 
     def _stepped(self, world: World, action: str) -> tuple[Content, float, bool, Mapping[str, Any]]:
         observation, reward, over, info = world.step(action)

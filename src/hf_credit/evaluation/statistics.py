@@ -97,7 +97,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95, within: tuple[flo
         ValueError: there are fewer than two values, a value is not a finite number, or an option is out of range.
         ImportError: scipy is missing.
     """
-    sample = _sample("values", values)
+    sample = sample_of("values", values)
     low, high = (-math.inf, math.inf) if within is None else within
     if not (low <= sample.min() and sample.max() <= high and low < high):
         raise ValueError(
@@ -282,7 +282,7 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
         ValueError: there is no p-value, or one is outside [0, 1].
         ImportError: statsmodels is missing.
     """
-    values = _sample("p_values", p_values, least=1)
+    values = sample_of("p_values", p_values, least=1)
     for value in values.tolist():
         finite_number("p_values", value, 0, most=1)
     adjusted = needed("statistics need", "statsmodels.stats.multitest", "statistics").multipletests(
@@ -331,7 +331,8 @@ def _student(samples: list[Array], confidence: float) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, confidence=confidence, n=n)
 
 
-def _sample(name: str, values: ArrayLike, least: int = 2) -> Array:
+def sample_of(name: str, values: ArrayLike, least: int = 2) -> Array:
+    """Returns a flat list of finite numbers, at least some, as an array, or raises a `ValueError`."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} must be a flat list of numbers, got shape {array.shape}; pass one number per unit.")
@@ -348,7 +349,7 @@ def _sample(name: str, values: ArrayLike, least: int = 2) -> Array:
 
 
 def _differences(a: ArrayLike, b: ArrayLike) -> Array:
-    first, second = _sample("a", a), _sample("b", b)
+    first, second = sample_of("a", a), sample_of("b", b)
     if len(first) != len(second):
         raise ValueError(
             f"a and b must be paired, got {len(first)} and {len(second)} values; pass one of each per unit."

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         load_episode_folder,
         load_episodes,
         publish_episode_folder,
-        publish_episodes,
         save_episodes,
     )
     from hf_credit.hub.loading import fetch
@@ -34,7 +33,7 @@ _HOMES = {
     "environments": ("load_environment", "publish_environment"),
     "episode_sets": (
         *("EpisodeSet", "load_episode_folder", "load_episodes"),
-        *("publish_episode_folder", "publish_episodes", "save_episodes"),
+        *("publish_episode_folder", "save_episodes"),
     ),
     "loading": ("fetch",),
     "metrics": ("load_metric", "publish_metric"),
@@ -45,7 +44,7 @@ _HOMES = {
 __all__ = [
     "EpisodeSet", "fetch", "load_checkpoint", "load_environment", "load_episode_folder", "load_episodes",
     "load_metric", "load_tasks", "publish", "publish_checkpoint",
-    "publish_environment", "publish_episode_folder", "publish_episodes", "publish_metric",
+    "publish_environment", "publish_episode_folder", "publish_metric",
     "publish_tasks", "save_episodes",
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 from hf_credit.content import Image
-from hf_credit.files import OwnFolder, filled
+from hf_credit.files import filled
 from hf_credit.hub import cards, safety, tables
 from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, set_apart
 from hf_credit.hub.loading import Where
@@ -64,23 +64,6 @@ class EpisodeSet(Sequence[Episode]):
         return self.episodes[index]
 
 
-def publish_episodes(episodes: EpisodeSet, repo: str, *, chat: Chat | None = None, **where: Any) -> Published:
-    """Publishes episodes and their decisions as a dataset.
-
-    Args:
-        episodes: the episodes, with their starts and their credit, if any.
-        repo: owner/name.
-        chat: the chat that rendered them; the dataset records the hashes of its tokenizer and template.
-        **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
-
-    Raises:
-        ValueError: a state cannot be serialized (`Replayable.state_to_json`); and as for `publish`.
-    """
-    with OwnFolder() as folder:
-        save_episodes(folder, episodes, chat=chat)
-        return publish_episode_folder(folder, repo, **where)
-
-
 def publish_episode_folder(folder: str | Path, repo: str, **where: Any) -> Published:
     """Publishes a folder that `save_episodes` wrote.
 
@@ -108,7 +91,8 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
 
     Args:
         folder: an empty or a new folder.
-        episodes, chat: as for `publish_episodes`.
+        episodes: the episodes, with their starts and their credit, if any.
+        chat: the chat that rendered them; the dataset records the hashes of its tokenizer and template.
 
     Raises:
         ValueError: there are no episodes, one began at a later state of its task, or a state cannot be serialized.
@@ -146,7 +130,7 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
 def load_episodes(
     repo: str, *, interaction: Interaction[Any] | None = None, chat: Chat | None = None, **where: Unpack[Where]
 ) -> EpisodeSet:
-    """Loads the episodes that `publish_episodes` published, equal to the originals.
+    """Loads the episodes that `publish_episode_folder` published, equal to the originals.
 
     Args:
         repo: owner/name.

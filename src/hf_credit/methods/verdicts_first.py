@@ -39,7 +39,7 @@ class VerdictsFirst:
     Attributes:
         verdicts: the estimator of the method.
         weight: w, or `"measured"`.
-        grouped: whether outcomes are compared within a task, or over the update.
+        grouped: whether outcomes are compared within a task, or over the update, with those after as many steps.
     """
 
     verdicts: Estimator
@@ -54,9 +54,10 @@ class VerdictsFirst:
         w = sure_share(*memory) if self.weight == "measured" else self.weight
         context.log("outcome/weight", w)
 
-        def advantages(both: Tensor, instances: Tensor) -> Tensor:
+        def advantages(values: Tensor, instances: Tensor) -> Tensor:
             nonlocal memory
-            (scores, outcomes), groups = both.reshape(-1, 2).T, instances if self.grouped else 0 * instances
+            scores, outcomes, before = values.reshape(-1, 3).T
+            groups = instances if self.grouped else before.long()
             known = ~outcomes.isnan()
             judged = known & ~scores.isnan()
             against, n = disagreement(scores[judged], outcomes[judged], groups[judged])
@@ -67,8 +68,10 @@ class VerdictsFirst:
             compared[known] = group_advantages(outcomes[known], groups[known])
             return compared
 
+        # Of alternatives that are not committed, only those that end the episode have an outcome.
+        counted = replace(collected, rollouts=tuple(one for one in collected.rollouts if one.counted))
         outcomes = compare_outcomes(
-            collected, advantages, context, lambda one: [verdict_score(one.decisions), one.outcome]
+            counted, advantages, context, lambda one: [verdict_score(one.decisions), one.outcome, one.steps_before]
         )
         verdicts = self.verdicts(collected, context, None)
         credits = defaultdict[str, float](float)

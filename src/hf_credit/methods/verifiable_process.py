@@ -49,7 +49,7 @@ class TurnGroup(Options):
     the world, with `gamma` above 0 also the turns before it.
 
     Args:
-        gamma: discount factor per turn.
+        gamma: discount factor per turn; turns of untrained roles count.
         min_active: minimum number of active trajectories at a turn for statistics of this turn alone.
     """
 
@@ -99,7 +99,7 @@ class ValueDifferences(TurnGroup):
     A turn is a step: simultaneous decisions share one state, and the reward.
 
     Args:
-        gamma: discount factor per turn.
+        gamma: discount factor per turn; turns of untrained roles count.
         min_active: minimum number of active trajectories at a turn for statistics of this turn alone.
     """
 

@@ -189,6 +189,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return self.environment.costs()
 
     def outcome(self, state: EnvironmentState) -> float:
+        self.environment.release(state.world)
         return self.environment.outcome(state.world)
 
     def reward(self, state: EnvironmentState) -> float:

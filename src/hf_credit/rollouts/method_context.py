@@ -112,6 +112,9 @@ class MethodContext(Protocol):
     def waiting(self) -> AbstractContextManager[None]:
         """Context in which a method waits for others, such as a judge, while other collections go on."""
 
+    def progressed(self) -> None:
+        """Says that what takes long without replies goes on."""
+
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """Returns the items of all processes, in the order of the processes."""
 
@@ -263,7 +266,7 @@ class LocalContext:
         return released(None if self.engine is None else self.engine.lock)
 
     def progressed(self) -> None:
-        """Says that what takes long without replies goes on."""
+        pass
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return list(items)

@@ -140,7 +140,7 @@ class CreditTrainer(EpisodeTrainer):
         self.memory = credit.memory
         if credit.critic_targets:
             self.critics.learn(credit.critic_targets)
-        if self.critics and self.updates_collected <= self.args.critic_first_updates:
+        if self.critics and self.state.global_step < self.args.critic_first_updates:
             self.log_metric("critics/alone", 1.0)
             return {}
         if credit.per_start and self.args.aggregation != "token":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel
@@ -24,8 +24,8 @@ class Critics(WarnOfIdleCritics, Component, dict[str, Critic | BeliefHead]):
     Args:
         trainer: of the policy.
         method: has critics.
-        backbone: in place of `args.critic_model`. If both are `None`, an adapter next to the policy's or, if the whole
-            policy is trained, the model that it started from.
+        backbone: in place of `args.critic_model`. If both are `None`, an adapter next to the policy's if that is of
+            LoRA, otherwise the model that it started from.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class Critics(WarnOfIdleCritics, Component, dict[str, Critic | BeliefHead]):
         policy: Any = trainer.accelerator.unwrap_model(trainer.model)
         backbone = args.critic_model if backbone is None else backbone
         if backbone is None and isinstance(policy, PeftModel):
-            backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
+            own = policy.peft_config[policy.active_adapter]
+            backbone = own if isinstance(own, LoraConfig) else None
         for name in method.critics:
             self[name] = make_critic(
                 method.critic_specs.get(name, CriticSpec()),

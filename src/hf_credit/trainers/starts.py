@@ -168,7 +168,7 @@ class Starts:
             if known is not None and not (self.own and (not left or known.uses + 1 == _MOST_USES)):
                 self.walks[key] = replace(known, uses=known.uses + 1)
             if success is not None:
-                fresh += [] if key in self.horizons else [success]
+                fresh += [] if key in self.horizons or length < self.horizon else [success]
                 self.horizons[key] = self._moved(self.horizons.pop(key, self.horizon), success, length)
         if fresh:
             self.horizon = self._moved(self.horizon, fmean(fresh), self.longest)
@@ -238,7 +238,7 @@ class Starts:
     def _moved(self, horizon: float, success: float, length: int) -> float:
         if horizon == math.inf:  # for good, as collections that were under way may come later
             return horizon
-        moved = max(1.0, horizon + max(2.0, horizon / 4) * (success - self.success))
+        moved = max(1.0, min(horizon, length) + max(2.0, horizon / 4) * (success - self.success))
         return math.inf if moved >= length else moved
 
 

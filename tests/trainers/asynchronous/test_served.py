@@ -189,8 +189,9 @@ def test_an_adapter_is_served_by_its_name_and_version(server: MicroServer, micro
     assert first["ratio"] == pytest.approx(1, abs=1e-4)
     # Another process in the server's place has none of them, and gets those that replies may still be asked of.
     held, server.adapters = dict(server.adapters), {}
-    trainer.server.restore()
-    assert server.adapters == held
+    for _ in range(2):  # the same process may also have been out of reach
+        trainer.server.restore()
+        assert server.adapters == held
 
 
 def test_an_agent_trains_through_a_server(shop_policy: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from micro_server import MicroServer
 from transformers import AutoModelForCausalLM
 
+from hf_credit import boundary
 from hf_credit.policies.generation import reply_logprobs
 from hf_credit.trainers.asynchronous import server
 from hf_credit.trainers.asynchronous.server import AWAY, Server
@@ -133,6 +134,31 @@ def test_an_adapter_is_asked_for_by_role_and_version(client: Any, served: MicroS
         ConnectionError, match=r"must accept the trainer's requests, got status 404 .*no model judge-v4"
     ):
         one.submit("judge", CONTEXT, 1).result(PATIENCE)
+
+
+def test_a_repeated_request_asks_for_the_present_version(
+    client: Any, served: MicroServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LONGEST_PAUSE", 0.01)
+    one, complete = client(), served._complete
+    one.adapter = "policy"
+    one.load_adapter("policy-v1", "/somewhere")
+
+    def later(asked: Any) -> Any:
+        one.update_model_version(1)
+        return (503, {}) if asked["model"] == "policy-v0" else complete(asked)
+
+    monkeypatch.setattr(served, "_complete", later)
+    assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
+
+
+def test_answers_leave_nothing_behind(client: Any) -> None:
+    one = client()
+    shapes = set()
+    for seed in range(3):
+        assert one.submit("agent", CONTEXT, seed).result(PATIENCE).ids
+        shapes.add(boundary._types_of.cache_info().currsize)
+    assert len(shapes) == 1
 
 
 @pytest.mark.parametrize("statuses", [[500], [503, 500, 502], [501, 504], *([status] * 9 for status in AWAY)], ids=str)

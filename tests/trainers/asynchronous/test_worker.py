@@ -262,6 +262,22 @@ def test_a_world_that_hangs_is_named_with_the_place_where_it_hangs(chat: Any, ru
     assert drawn(one, 1)
 
 
+def test_a_worker_that_has_stopped_is_named_and_no_environment_is_blamed(chat: Any, running: Any) -> None:
+    one = running(worker(chat))
+    drawn(one, 1)
+    one.stop()
+    with pytest.raises(RuntimeError, match="must not have stopped before its trainer, got one that has; make another"):
+        one.check_health(PATIENCE)
+
+
+def test_an_evaluation_asks_for_no_more_at_a_time_than_training(chat: Any) -> None:
+    sampler = Shuffled()
+    one = worker(chat, sampler)
+    with one._running:
+        played = one.evaluated(one.interaction, tasks(6) * 4)
+    assert (played.rows, sampler.widest) == (24, 4)
+
+
 def test_stopping_takes_no_reply_that_hangs(chat: Any) -> None:
     sampler = Shuffled()
     sampler.hold(True)

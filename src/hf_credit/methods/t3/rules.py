@@ -8,13 +8,12 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 from hf_credit.boundary import Range
 from hf_credit.environments.circuit_decoding import CircuitDecoding
 from hf_credit.environments.guess_numbers import GuessNumbers
-from hf_credit.environments.preference_estimation import SCALE, PreferenceEstimation
+from hf_credit.environments.preference_estimation import SCALE, PreferenceEstimation, squared_cosine
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.options import Count, Options, Share
@@ -272,15 +271,8 @@ class SimilarityRule(_TaskRule):
         world = step.world_after
         if len(world.guesses) < 2:
             return None
-        before, after = (_squared_cosine(guess, world.weights) for guess in world.guesses[-2:])
+        before, after = (squared_cosine(guess, world.weights) for guess in world.guesses[-2:])
         return None if before is None or after is None else float((after > before) - (after < before))
-
-
-def _squared_cosine(guess: Sequence[int], weights: Sequence[int]) -> Fraction | None:
-    """The square of the cosine of two non-negative vectors, monotone in the cosine; `None` for a zero vector."""
-    norms = sum(one * one for one in guess) * sum(one * one for one in weights)
-    dot = sum(one * other for one, other in zip(guess, weights, strict=True))
-    return Fraction(dot * dot, norms) if norms else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,9 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             decides how long an update waits.
         token_budget: maximum number of tokens of a forward pass, where a shared beginning of rows counts once; `None`
             takes the server's longest context. An update that does not fit takes no step.
-        max_staleness: maximum age of the policy of a reply, in updates. A collection with one older reply is dropped
-            completely, and its tasks are played again.
+        max_staleness: maximum age of the policy of a reply, in transfers of weights: updates, unless
+            `weight_sync_steps` is above 1. A collection with one older reply is dropped completely, and its tasks are
+            played again.
         weight_transfer: how the server gets the weights. `"trl"`: over NCCL or, if the server serves adapters, the
             adapter alone by its path. `"folder"`: files in a folder that trainer and server can both read.
         weight_folder: that folder; `None` takes one in `output_dir`.

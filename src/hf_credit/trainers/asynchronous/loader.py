@@ -305,4 +305,5 @@ class Updates(TrainerCallback):
 
     def _log(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            self.trainer.log_metric(name, value)
+            total = name.startswith("world/")  # a sum over the run, which no window averages
+            (self.trainer.log_total if total else self.trainer.log_metric)(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import secrets
@@ -48,6 +49,14 @@ class _Prompted(TypedDict):
     prompt_logprobs: list[Mapping[str, _Scored] | None]
 
 
+class _Named(TypedDict):
+    id: str
+
+
+class _Models(TypedDict):
+    data: list[_Named]
+
+
 class _Model(TypedDict):
     max_model_len: Annotated[int, Range(1)]
 
@@ -64,6 +73,12 @@ class _Config(TypedDict):
 
 class _Info(TypedDict):
     vllm_config: _Config
+
+
+@functools.cache
+def _listed(kind: Any, name: str) -> Any:
+    """The shape of an answer with a list."""
+    return TypedDict("_listed", {name: Annotated[list[kind], Range(1)]})  # type: ignore[misc, operator]
 
 
 class Server:
@@ -148,7 +163,6 @@ class Server:
         """Requests a reply, with the log-probability of each token at the temperature of the sampling."""
         asked = {
             **self.sampling,
-            "model": self._name(role),
             "prompt": list(context),
             "n": 1,
             "logprobs": 0,
@@ -156,18 +170,17 @@ class Server:
             # Engines that share the work draw alike without seeds.
             "seed": secrets.randbits(63) if seed is None else seed & _MOST_SEED,
         }
-        return self._future(self._reply(asked))
+        return self._future(self._reply(role, asked))
 
     def logprobs(self, role: str, context: Context, ids: Sequence[int]) -> Future[tuple[float, ...]]:
         """Requests the log-probability of each token of a reply under the policy, in nats, always at temperature 1."""
         asked = {
             **_of_vllm(Sampling(max_new_tokens=1)),
-            "model": self._name(role),
             "prompt": [*context, *ids],
             "prompt_logprobs": 0,
             "return_token_ids": True,
         }
-        return self._future(self._read(asked, list(ids)))
+        return self._future(self._read(role, asked, list(ids)))
 
     def wait(self) -> None:
         """Waits until the server is up, and checks that its log-probabilities are those of the sampling.
@@ -189,6 +202,11 @@ class Server:
     def max_model_len(self) -> int:
         """The server's maximum number of tokens of context and reply together."""
         return int(self._first(_Model, self.ask("/v1/models", kind="GET"), "data", "/v1/models")["max_model_len"])
+
+    def models(self) -> set[str]:
+        """The names of all models and adapters of the server."""
+        answer: _Models = self._shaped(_Models, self.ask("/v1/models", kind="GET"), "/v1/models")
+        return {one["id"] for one in answer["data"]}
 
     def dtype(self) -> str:
         """The data type of the server's weights, such as `"float32"`."""
@@ -259,8 +277,8 @@ class Server:
     def _future(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    async def _reply(self, asked: Mapping[str, Any]) -> Generation:
-        answer = await self._asked("POST", "/v1/completions", asked, replies=True)
+    async def _reply(self, role: str, asked: Mapping[str, Any]) -> Generation:
+        answer = await self._asked("POST", "/v1/completions", asked, role)
         choice = self._first(self._choice, answer, "choices", "/v1/completions")
         ids, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
         if len(ids) != len(logprobs):
@@ -270,8 +288,8 @@ class Server:
             )
         return Generation(ids=tuple(ids), logprobs=tuple(min(float(one), 0.0) for one in logprobs))
 
-    async def _read(self, asked: Mapping[str, Any], ids: list[int]) -> tuple[float, ...]:
-        answer = await self._asked("POST", "/v1/completions", asked, replies=True)
+    async def _read(self, role: str, asked: Mapping[str, Any], ids: list[int]) -> tuple[float, ...]:
+        answer = await self._asked("POST", "/v1/completions", asked, role)
         given = self._first(_Prompted, answer, "choices", "/v1/completions")["prompt_logprobs"]
         found = [(one or {}).get(str(token)) for one, token in zip(given[-len(ids) :], ids, strict=False)]
         if len(given) != len(asked["prompt"]) or None in found:
@@ -283,8 +301,7 @@ class Server:
 
     def _first(self, kind: Any, answer: Any, name: str, path: str) -> Any:
         """The first of a list in an answer, of a shape."""
-        listed = Annotated[list[kind], Range(1)]
-        return self._shaped(TypedDict("_listed", {name: listed}), answer, path)[name][0]  # type: ignore[misc, operator]
+        return self._shaped(_listed(kind, name), answer, path)[name][0]
 
     def _shaped(self, kind: Any, answer: Any, path: str) -> Any:
         """An answer of a shape."""
@@ -293,18 +310,19 @@ class Server:
         except ValueError as error:
             raise BadReplyError(f"{error} Serve the policy with vLLM 0.22 or later.") from None
 
-    async def _asked(self, kind: str, path: str, asked: Mapping[str, Any] | None, replies: bool = False) -> Any:
+    async def _asked(self, kind: str, path: str, asked: Mapping[str, Any] | None, role: str | None = None) -> Any:
         """The answer to a request, repeated where that may help.
 
         Args:
             kind, path, asked: as for `_once`.
-            replies: whether the policy replies. Then the weights must be the policy's, and the request is repeated
-                after errors and time-outs, otherwise only after outages.
+            role: that replies, at each attempt with the present adapter. Then the weights must be the policy's, and
+                the request is repeated after errors and time-outs, otherwise only after outages.
         """
         failures, deadline, pause = 0, math.inf, _FIRST_PAUSE
         while True:
-            if replies:
+            if role is not None:
                 await self._there.wait()
+                asked = {**(asked or {}), "model": self._name(role)}
             outages = self._outages
             try:
                 return await self._once(kind, path, asked)
@@ -315,9 +333,9 @@ class Server:
                 if self._loop.time() - self._told >= _TOLD_SECONDS:
                     self._told = self._loop.time()
                     logger.warning("repeating requests to the vLLM server: %s", error)
-                await (self._mend(outages, error) if replies else self._up())
+                await (self._up() if role is None else self._mend(outages, error))
             except (_Failed, TimeoutError) as error:
-                if failures == (self.retries if replies else 0):
+                if failures == (0 if role is None else self.retries):
                     raise
                 logger.warning("repeating a request to the vLLM server: %s", error)
                 failures += 1

@@ -251,11 +251,18 @@ class AsyncCreditTrainer(UpdateTrainer):
             if lock is not None:
                 lock.release()
 
+    def _sync_weight(self) -> None:
+        if self.serves_adapter and self.server is not None:
+            self.server.wait()  # TRL's own client does not wait for a server that is away
+        super()._sync_weight()
+
     def _restore_adapters(self) -> None:
         """Gives the adapters to a server that was away, and may be another process."""
         assert self.server is not None
+        there = self.server.models()
         for name, folder in self.served_adapters().items():
-            self.server.load_adapter(name, folder)
+            if name not in there:
+                self.server.load_adapter(name, folder)
 
     def weights_arrived(self) -> None:
         """Refuses a server with other weights, before anything is played."""
@@ -297,7 +304,9 @@ class AsyncCreditTrainer(UpdateTrainer):
         def measured() -> dict[str, float]:
             found = dict[str, float]()
             for number, (name, one) in enumerate(sets.items()):
-                batches[number] = played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
+                with self.alone():
+                    played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
+                batches[number] = played
                 refuse_total_failure(played.episodes, what="of an evaluation")
                 summaries = summaries_of(played, by_episode(played.episodes, {}), self.chat.end_tokens)
                 found |= {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -223,9 +222,6 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
                 f"with --max-loras {needed}, or lower max_staleness."
             )
         return served
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
 
 def kernel_at_hand() -> bool:

@@ -131,7 +131,7 @@ class Worker:
             self.interaction,
             self.chat,
             self.sampler,
-            max_concurrent=_MOST_WALKS if live is None else max(1, live // self.concurrent_collections),
+            max_concurrent=_MOST_WALKS if live is None else max(1, live // (self.concurrent_collections + 1)),
             max_context_tokens=self.max_context_tokens,
             lock=self._running,
         )
@@ -194,6 +194,10 @@ class Worker:
                 f"the worker must play and credit episodes without errors, got {type(self._failed).__name__}: "
                 f"{self._failed}; fix the code that the traceback names."
             ) from self._failed
+        if self._stopping.is_set():
+            raise RuntimeError(
+                "a worker must not have stopped before its trainer, got one that has; make another trainer."
+            )
         now, asking = time.monotonic(), self.desk.asking() | self.waiting  # those asked have limits of their own
         with self._changing:
             playing = [one for one in self._under_way.values() if one.collected is None and one.number not in asking]
@@ -277,14 +281,15 @@ class Worker:
             self.collections.put(collection)
 
     def evaluated(self, interaction: Interaction[Any], rows: Sequence[Mapping[str, Any]]) -> RolloutBatch:
-        """Plays an evaluation with the served policy, at the same time as the collections; no ledger counts it.
+        """Plays an evaluation with the served policy, at the same time as the collections; no ledger counts it. The
+        caller has the engine's lock, which is released meanwhile.
 
         Args:
             rows: task rows.
         """
-        context = LocalContext(self.engine.of(interaction), seed=self.seed)
-        with self._running:
-            return self.method.evaluation(rows, context, self.memory)
+        engine = self.engine.of(interaction)
+        engine.max_concurrent = min(engine.max_concurrent, self.max_concurrent)
+        return self.method.evaluation(rows, LocalContext(engine, seed=self.seed), self.memory)
 
     def asked(self, critic: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         """The predictions of a critic, by the trainer once it draws the next collection."""
