@@ -26,6 +26,7 @@ from hf_credit import hub as loaders
 from hf_credit.critics.backbone import own_backbone
 from hf_credit.data import load_problems
 from hf_credit.hub import retries
+from hf_credit.hub.episode_rows import episode_of
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.retries import HubError
 from hf_credit.hub.task_sets import publish_tasks
@@ -375,3 +376,9 @@ def test_a_data_set_that_describes_another_one_is_refused(
     api.create_commit("me/described", added, commit_message="Change", repo_type="dataset")
     with pytest.raises(ValueError, match=told):
         loaders.load_tasks("me/described", endpoint=api.endpoint)
+
+
+def test_an_episode_that_claims_more_decisions_than_memory_holds_is_refused() -> None:
+    interaction = TaskSpec(task="sudoku", task_options={"size": 4}).build()
+    with pytest.raises(ValueError, match="must have all its decisions, got 1 of 4611686018427387904 for a"):
+        episode_of(interaction, {"turns": 2**62, "id": "a"}, [{"index": 0}])

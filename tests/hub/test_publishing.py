@@ -253,6 +253,26 @@ def test_what_was_published_to_stay_private_is_not_made_public_by_a_later_public
         assert (api.model_info("me/secret").private, done.private) == (True, True)
 
 
+def test_a_repository_that_its_owner_made_private_stays_so_when_the_same_is_published_again(
+    failing: Callable[..., Any],
+) -> None:
+    api, where, _ = failing()
+    publish(FILES, "me/hidden", repo_type="model", **where)
+    assert [one.name for one in api.list_repo_refs("me/hidden").branches] == ["main"]
+    api.update_repo_settings("me/hidden", private=True)
+    done = publish(FILES, "me/hidden", repo_type="model", **where)
+    assert (api.model_info("me/hidden").private, done.private) == (True, True)
+
+
+def test_a_change_of_an_older_commit_than_the_newest_is_refused(failing: Callable[..., Any]) -> None:
+    api, where, _ = failing()
+    first = publish(FILES, "me/changed", repo_type="model", **where)
+    second = publish({"README.md": b"# Two\n"}, "me/changed", repo_type="model", parent=first.commit, **where)
+    with pytest.raises(Conflict, match=f"got {second.commit} instead of {first.commit} from somebody else"):
+        publish({"README.md": b"# Three\n"}, "me/changed", repo_type="model", parent=first.commit, **where)
+    assert api.model_info("me/changed").sha == second.commit
+
+
 def test_a_publisher_that_is_killed_leaves_nothing_public(failing: Callable[..., Any]) -> None:
     api, where, faults = failing(Fault(effect="delay", path="/resolve/", seconds=4))
     script = f"""

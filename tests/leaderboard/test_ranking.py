@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from hf_credit.evaluation.statistics import mean_interval
 from hf_credit_leaderboard.ranking import paired_p, rank, score_interval
 
 
@@ -47,20 +50,38 @@ def test_seeds_are_averaged_before_tasks_are_paired() -> None:
     assert [one.rank for one in found] == ["1-2", "1-2"]
 
 
-def test_the_interval_is_that_of_every_way_to_draw_seeds_and_tasks() -> None:
-    table = np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
-    means = [
-        table[np.ix_(rows, columns)].mean()
-        for rows in itertools.product(range(2), repeat=2)
-        for columns in itertools.product(range(3), repeat=3)
-    ]
-    found = score_interval(table, confidence=0.8, resamples=20_000)
-    assert found.mean == pytest.approx(4 / 6)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])), abs=0.01)
+def test_two_seeds_that_differ_have_students_wide_interval() -> None:
+    # The means of the seeds are 0.4 and 0.6: t(0.975; 1) = 12.706 times 0.1, beyond the range.
+    found = score_interval([[0.4] * 64, [0.6] * 64])
+    assert (found.mean, found.low, found.high, found.n) == (pytest.approx(0.5), 0.0, 1.0, 64)
+    # t(0.9; 1) = 3.0777
+    assert score_interval([[0.4] * 64, [0.6] * 64], confidence=0.8).low == pytest.approx(0.5 - 0.30777, abs=1e-5)
 
 
-def test_with_one_seed_only_tasks_are_drawn() -> None:
-    assert score_interval([[0.5, 0.5, 1.0]]).low == 0.5
+def test_the_interval_covers_seeds_and_tasks() -> None:
+    # The seeds' means are 0.4 and 0.6; the tasks' are four times 0.25, four times 0.75, and 0.5.
+    hard, easy = ([0.15, 0.65], [0.35, 0.85])
+    found = score_interval([hard * 4 + [0.4], easy * 4 + [0.6]], confidence=0.5)
+    seeds, tasks = 0.1**2, (8 * 0.25**2 / 8) / 9
+    freedom = (seeds + tasks) ** 2 / (seeds**2 + tasks**2 / 8)
+    half = float(stats.t.ppf(0.75, freedom)) * math.sqrt(seeds + tasks)
+    assert (found.low, found.high) == (pytest.approx(0.5 - half), pytest.approx(0.5 + half))
+
+
+def test_with_one_seed_the_interval_is_over_tasks() -> None:
+    outcomes = [0.0, 1.0, 1.0, 1.0]
+    assert score_interval([outcomes]) == mean_interval(outcomes, within=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_few_seeds_are_covered_as_often_as_is_said(seeds: int) -> None:
+    draws = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        of_seed, of_task = draws.normal(0.5, 0.05, (seeds, 1)), draws.normal(0, 0.2, 64)
+        found = score_interval(of_seed + of_task + draws.normal(0, 0.2, (seeds, 64)))
+        hits += found.low <= 0.5 <= found.high
+    assert hits / 400 >= 0.92
 
 
 def test_equal_outcomes_do_not_make_a_score_certain() -> None:

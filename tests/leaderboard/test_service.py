@@ -424,6 +424,16 @@ def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(board: Board, t
         refused(world, entry, episodes, "which is over")
 
 
+def test_a_season_that_is_closed_during_a_round_takes_no_entry_of_it(board: Board, tmp_path: Path) -> None:
+    with serving(tmp_path / "hub") as hub:
+        world = world_on(hub, board, tmp_path / "cache")
+        number, verifier = world.send(packed(*world.entry("good"))), world.verifier()
+        close_season(world.hub, BENCHMARK, world.board.secret)
+        ruling = verifier.handle(number)
+        assert ruling.reason == "a season must be open, got 'spring', which is over; submit to the next one."
+        assert (ruling.listed, world.discussion(number).status) == (False, "closed")
+
+
 def test_an_entry_ranks_once_its_chat_template_was_read_and_accepted(
     world: World,
     hub: Served,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hub_faults import Fault, Faults
 from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
@@ -66,12 +70,12 @@ def test_a_season_that_is_full_refuses_an_entry_before_it_is_played(
 
 def test_a_reason_that_is_published_names_no_folder_of_the_verifier(world: World, tmp_path: Path) -> None:
     def play(*_: Any) -> dict[str, Any]:
-        raise OSError(28, "No space left on device", str(tmp_path / "blobs" / "ab"))
+        raise RuntimeError(f"cannot read '{tmp_path / 'blobs' / 'ab'}'")
 
     number = world.send(copied(world))
     ruling = world.verifier(play=play).handle(number)
     told = ruling.reason + "".join(str(vars(event)) for event in world.discussion(number).events)
-    assert "No space left on device: 'ab'" in told
+    assert "cannot read 'ab'" in told
     assert str(tmp_path.parent) not in told
 
 
@@ -138,8 +142,45 @@ def test_what_an_entry_makes_the_verifier_download_goes_with_its_check_and_leave
     entry, episodes = world.entry("good")
     assert verifier.verify("0" * 32, entry, episodes).badge == VERIFIED
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
-    assert "must have at most 1000 bytes together" in verifier.verify("0" * 32, entry, episodes).notes[0]
+    with pytest.raises(HubError, match="bytes free, got 2000; free some"):
+        verifier.verify("0" * 32, entry, episodes)
     assert [*tmp_path.rglob("*.safetensors"), *tmp_path.glob("hf-credit-verification-*")] == []
+
+
+def full_disk(*_: Any) -> dict[str, Any]:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def only_without_weights(download: Callable[..., Any]) -> Callable[..., Any]:
+    """A download for whose weights the disk has no room."""
+    return lambda api, *of, filename, **how: (
+        full_disk() if filename.endswith(".safetensors") else download(api, *of, filename=filename, **how)
+    )
+
+
+@pytest.mark.parametrize("trouble", ["storage", "download", "play"])
+def test_trouble_of_the_storage_or_the_disk_leaves_a_request_open(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setattr(retries, "pause", lambda seconds: None)
+    patient = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
+    monkeypatch.setattr("huggingface_hub.utils._http.time", patient)
+    faults = Faults()
+    with serving(tmp_path / "hub", hooks=faults) as served:
+        world = world_on(served, board, tmp_path / "cache")
+        number, verifier = world.send(packed(*world.entry("good"))), world.verifier()
+        with monkeypatch.context() as patch:
+            if trouble == "storage":
+                faults.rules.append(Fault(effect="status", path="me/good/resolve/", status=503))
+            if trouble == "download":
+                patch.setattr(HfApi, "hf_hub_download", only_without_weights(HfApi.hf_hub_download))
+            (left,) = (world.verifier(play=full_disk) if trouble == "play" else verifier).rulings()
+        assert (left.number, left.listed) == (number, False)
+        assert left.reason.endswith("verify it again.")
+        assert world.discussion(number).status == "open"
+        faults.rules.clear()
+        (listed,) = verifier.rulings()
+        assert listed.listed
 
 
 def test_trouble_of_the_hub_itself_closes_nothing(

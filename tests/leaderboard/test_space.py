@@ -9,9 +9,10 @@ import pytest
 from huggingface_hub import HfApi
 
 from hf_credit.cli import main
+from hf_credit.hub.retries import Conflict
 from hf_credit_bench import cells, publish_cells
-from hf_credit_leaderboard.opening import open_season
-from hf_credit_leaderboard.seasons import SeasonSecret, SeasonTask
+from hf_credit_leaderboard.opening import accept_templates, close_season, open_season
+from hf_credit_leaderboard.seasons import Season, SeasonSecret, SeasonTask
 from hf_credit_leaderboard.sources import Hub, load_results
 from hf_credit_leaderboard.space import leaderboard_files
 from local_hub.running import Served
@@ -64,3 +65,32 @@ def test_a_season_that_names_cells_has_them_in_its_results_or_says_why_not(hub: 
     assert [one["method"] for one in spoken.results(season).cells] == ["rloo"]
     (problem,) = spoken.results(dataclasses.replace(season, cells="me/spring")).problems
     assert "me/spring" in problem
+
+
+def test_an_open_season_is_not_replaced_and_a_closed_one_is(hub: Served) -> None:
+    there, named = Hub(endpoint=hub.url, token=hub.token()), {"benchmark": "me/seasons", "results": "me/of_seasons"}
+    secret = SeasonSecret.new()
+    opened = open_season(there, "spring", **named, secret=secret, tasks=())
+    with pytest.raises(ValueError, match="me/seasons must have no open season, got 'spring'; close it first"):
+        open_season(there, "summer", **named, secret=SeasonSecret.new(), tasks=())
+    assert there.season("me/seasons")[0] == opened
+    close_season(there, "me/seasons", secret)
+    open_season(there, "summer", **named, secret=SeasonSecret.new(), tasks=())
+    assert there.season("me/seasons")[0].name == "summer"
+
+
+def test_a_template_that_is_accepted_while_a_season_is_closed_does_not_open_it_again(hub: Served) -> None:
+    there, secret = Hub(endpoint=hub.url, token=hub.token()), SeasonSecret.new()
+    open_season(there, "spring", "me/closing", "me/of_closing", secret, tasks=())
+    before = there.season("me/closing")
+    close_season(there, "me/closing", secret)
+
+    class Late(Hub):
+        """A Hub that read the season before it was closed."""
+
+        def season(self, benchmark: str) -> tuple[Season, str]:
+            return before
+
+    with pytest.raises(Conflict, match="must not change during a publication"):
+        accept_templates(Late(endpoint=hub.url, token=hub.token()), "me/closing", ["a" * 64])
+    assert not there.season("me/closing")[0].open

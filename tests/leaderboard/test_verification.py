@@ -26,7 +26,7 @@ from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit_leaderboard.results import read_results
 from hf_credit_leaderboard.seasons import SeasonSecret, print_key, secret_seeds, starts_of
 from hf_credit_leaderboard.verification import Refusal, replay_entry, replay_episode, require_seeds, verify_entry
-from hf_credit_leaderboard.weights import check_folder, parameters, tensor_digest
+from hf_credit_leaderboard.weights import check_folder, parameters, template_digest, tensor_digest
 
 from .conftest import Board, Listed, commit_of, scripted_sudoku
 
@@ -270,6 +270,13 @@ def test_of_the_same_weights_one_entry_is_ranked_the_newest_of_who_may_decide(
     assert (found.related, found.copy_of) == (("first",), None if is_ranked else "first")
 
 
+def test_weights_of_ones_own_give_no_right_to_replace_the_entries_of_others() -> None:
+    bob = shows("bob's", ("bob", "b", 2.0), submitter="bob")
+    weights = [("eve", "bad", 4.0), ("alice", "a", 1.0), ("bob", "b", 2.0)]
+    found = linked(shows("eve's", *weights, submitter="eve"), [dataclasses.replace(FIRST, submitter="alice"), bob])
+    assert (found.related, found.copy_of) == (("first", "bob's"), "first")
+
+
 def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_no_rank(
     board: Board, tmp_path: Path
 ) -> None:
@@ -297,6 +304,27 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
         playing.answer({"print_key": "", **asked})
 
 
+def context_rule(_: Any, tokenizer: dict[str, Any], __: Any) -> None:
+    rule = {"type": "Replace", "pattern": {"Regex": "a(?=b)"}, "content": "c"}
+    tokenizer["decoder"] = {"type": "Sequence", "decoders": [tokenizer["decoder"], rule]}
+
+
+def test_rules_of_a_tokenizer_that_could_play_are_part_of_the_template_and_a_spelling_is_not(
+    board: Board, tmp_path: Path
+) -> None:
+    spec = board.entries["good"][0].task(board.season).to_dict()
+    folders = [
+        board.policies[commit_of("good")],
+        changed_policy(board, tmp_path / "spelling", other_spelling),
+        changed_policy(board, tmp_path / "rule", context_rule),
+    ]
+    asked = {"checkpoints": [[str(one), None] for one in folders], "spec": spec, "seeds": {"secret": []}}
+    known, spelled, computing = playing.answer({"print_key": "", **asked})["templates"]
+    assert template_digest(spelled) == template_digest(known) == board.season.templates[0]
+    assert computing.startswith(known)
+    assert '"Regex": "a(?=b)"' in computing[len(known) :]
+
+
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
     entry, episodes = board.entries["good"]
     limits = Limits(parameters=10)
@@ -305,11 +333,15 @@ def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) 
     assert "at most 10 parameters" in record.notes[0]
 
 
-def test_the_same_weights_twice_in_an_entry_are_refused(board: Board) -> None:
+@pytest.mark.parametrize("change", [None, one_number_more])
+def test_the_same_weights_twice_in_an_entry_are_refused(
+    board: Board, tmp_path: Path, change: Callable[..., Any] | None
+) -> None:
     entry, episodes = board.entries["good"]
+    second = board.policies[commit_of("copy")] if change is None else changed_policy(board, tmp_path / "near", change)
+    folders = {commit_of("good"): board.policies[commit_of("good")], commit_of("copy"): second}
     twice = tuple(
-        dataclasses.replace(entry.checkpoints[0], commit=commit_of(name), seed=seed)
-        for seed, name in enumerate(("good", "copy"))
+        dataclasses.replace(entry.checkpoints[0], commit=commit, seed=seed) for seed, commit in enumerate(folders)
     )
     both = [dataclasses.replace(one, checkpoint=place) for place in range(2) for one in episodes]
     with pytest.raises(Refusal, match="same weights twice"):
@@ -319,7 +351,8 @@ def test_the_same_weights_twice_in_an_entry_are_refused(board: Board) -> None:
             both,
             board.season,
             board.secret,
-            board.download,
+            lambda repo, commit, most_bytes: folders[commit],
+            play=lambda request, readable, limits: playing.answer(request),
         )
 
 

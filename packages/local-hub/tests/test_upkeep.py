@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
+from local_hub.auth import token_is_known
 from local_hub.commands import main
-from local_hub.running import open_hub, serving
+from local_hub.running import open_hub, serve, serving
 from local_hub.upkeep import check, sweep
 
 REPO = "org/kept"
@@ -147,6 +148,18 @@ def test_the_command_serves_and_writes_what_clients_need(tmp_path: Path) -> None
         HfApi(endpoint=url, token=values["HF_TOKEN"]).create_repo(REPO)
     with served_by_command(tmp_path / "hub") as url:  # with the same token
         assert HfApi(endpoint=url, token=values["HF_TOKEN"]).repo_exists(REPO)
+
+
+def test_a_token_file_that_holds_something_else_is_refused_and_stays(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_bytes(b"\xffmine")
+    with serving(tmp_path / "hub") as hub:
+        token = hub.token("admin", "admin")
+    with pytest.raises(ValueError, match="must be new or hold a token of this Hub"):
+        serve(tmp_path / "hub", token_file=notes)
+    assert notes.read_bytes() == b"\xffmine"
+    with open_hub(tmp_path / "hub") as opened:
+        assert token_is_known(opened.database, token)
 
 
 # Commands

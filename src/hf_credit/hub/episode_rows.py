@@ -157,7 +157,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
     images = {name_of(image): image for image in given}
     row, rows = _whole(row, images), [_whole(one, images) for one in rows]
     rows.sort(key=lambda one: one["index"])
-    if [one["index"] for one in rows] != list(range(row["turns"])):
+    if row["turns"] != len(rows) or [one["index"] for one in rows] != list(range(len(rows))):
         raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
     state_of, untrained = Replayable(interaction).state_from_json, TrainedRoles(interaction).untrained
     states: dict[int, Any] = {}  # decisions that were made at once share one

@@ -27,7 +27,7 @@ T = TypeVar("T")
 TRAILER = "Hf-Credit-Publish"
 """The line of a commit's description that holds the digest of the published files."""
 
-_PUBLIC = " (public)"  # in the commit of a publication that is not to stay private
+_UNFINISHED = "unfinished"  # the branch of a new repository that is not public yet, and shall be
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def publish(
     message: str = "",
     space_sdk: str | None = None,
     replaces: Collection[str] = (),
+    parent: str | None = None,
 ) -> Published:
     """Publishes files as one commit, and makes a new repository public after a download and comparison of all files.
 
@@ -82,11 +83,12 @@ def publish(
         message: the first line of the commit.
         space_sdk: the SDK of a new Space: static, docker or gradio.
         replaces: path prefixes, such as folders with their /, whose other files this publication deletes.
+        parent: the commit that the publication changes; the newest one if `None`.
 
     Raises:
         ValueError: a name, a type or a file is invalid (see `safety`), a file holds a secret, or the repository exists
             with another type.
-        Conflict: somebody else changed the repository during the publication.
+        Conflict: somebody else changed the repository during the publication, or since `parent`.
         HubError: the Hub refused, failed after all retries, or returned other bytes.
     """
     check_repo(repo, repo_type)
@@ -108,18 +110,16 @@ def publish(
         commit, request = target.commit(contents, message, replaces, create_pr=True)
         target.compare(contents, commit)
         return replace(done, commit=commit, pull_request=request)
-    is_new, is_private = target.prepare(space_sdk)
+    target.prepare(space_sdk, private)
     if tag is not None:
         target.check_tag(tag, contents)
-    commit, _ = target.commit(contents, message, replaces, note="" if private else _PUBLIC)
+    commit, _ = target.commit(contents, message, replaces, parent=parent)
     target.compare(contents, commit)
-    # A first publication that was interrupted before this line is still private.
-    if not private and (is_new or (is_private and target.is_first(commit, digest_of(contents) + _PUBLIC))):
-        target.ask(api.update_repo_settings, private=False, doing="making public")
-        is_private = False
+    if not private:
+        target.ask(target.make_public, doing="making public")
     if tag is not None:
         target.ask(api.create_tag, tag=tag, revision=commit, exist_ok=True, doing="tagging")
-    return replace(done, commit=commit, private=private if is_new else is_private)
+    return replace(done, commit=commit, private=bool(target.ask(api.repo_info).private))
 
 
 def digest_of(contents: Iterable[CommitOperationAdd]) -> str:
@@ -139,17 +139,24 @@ class Repository:
         options.setdefault("repo_type", self.repo_type)
         return retried(lambda: call(self.repo, *values, **options), f"{doing} {self.repo}")
 
-    def prepare(self, space_sdk: str | None) -> tuple[bool, bool]:
-        """Creates the repository, private, if there is none; returns whether it is new and whether it is private."""
+    def prepare(self, space_sdk: str | None, private: bool) -> None:
+        """Creates the repository, private, if there is none, with a mark for `make_public` unless it stays private."""
         if self.ask(self.api.repo_exists):
-            return False, bool(self.ask(self.api.repo_info).private)
+            return
         for other in REPO_TYPES:
             if other != self.repo_type and self.ask(self.api.repo_exists, repo_type=other):
                 raise ValueError(
                     f"{self.repo} must be free or a {self.repo_type}, got a {other}; choose another name."
                 )
         self.ask(self.api.create_repo, private=True, exist_ok=True, space_sdk=space_sdk, doing="making")
-        return True, True
+        if not private:
+            self.ask(self.api.create_branch, branch=_UNFINISHED, exist_ok=True, doing="marking")
+
+    def make_public(self, repo: str, repo_type: str) -> None:
+        """Makes a repository that has the mark of `prepare` public, and removes the mark."""
+        if any(one.name == _UNFINISHED for one in self.api.list_repo_refs(repo, repo_type=repo_type).branches):
+            self.api.update_repo_settings(repo, private=False, repo_type=repo_type)
+            self.api.delete_branch(repo, branch=_UNFINISHED, repo_type=repo_type)
 
     def commit(
         self,
@@ -157,20 +164,20 @@ class Repository:
         message: str,
         replaces: Collection[str] = (),
         create_pr: bool = False,
-        note: str = "",
+        parent: str | None = None,
     ) -> tuple[str, str | None]:
         """Returns the commit that holds all contents, and the URL of its pull request, if any.
 
         Makes no new commit if the newest one holds all contents, or an open pull request has the same ones.
         """
-        head = self.head()
+        head = parent or self.head()
         tree, paths = self.tree(head), {content.path_in_repo for content in contents}
         stale = [path for path in tree if path not in paths and path.startswith(tuple(replaces))]
         if not create_pr and not stale and _all_in(tree, contents):
             return head, None
         upload = functools.partial(self.api.preupload_lfs_files, create_pr=create_pr, free_memory=False)
         self.ask(upload, contents, doing="uploading to")
-        description = f"{TRAILER}: {digest_of(contents)}{note}"
+        description = f"{TRAILER}: {digest_of(contents)}"
         for attempt in range(ATTEMPTS):
             if create_pr and (opened := self._open_request(description)):
                 return opened
@@ -204,11 +211,6 @@ class Repository:
                     f"{self.repo} must return the bytes that were sent, got others for {content.path_in_repo!r} at "
                     f"{commit}; it was not made public, publish again."
                 )
-
-    def is_first(self, commit: str, described: str) -> bool:
-        """Returns whether `commit` is the head and this publication is the first of the repository."""
-        published = [entry.message for entry in self.history() if TRAILER in entry.message]
-        return bool(published) and f"{TRAILER}: {described}" in published[-1] and self.head() == commit
 
     def check_tag(self, name: str, contents: Iterable[CommitOperationAdd]) -> None:
         """Refuses a tag whose commit has other contents."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from hf_credit.hub.cards import rendered
+from hf_credit.hub.client import connect
+from hf_credit.hub.loading import NoFiles
+from hf_credit.hub.publishing import Repository
 from hf_credit.policies.micro import CHAT_TEMPLATE
 from hf_credit.tasks import TaskSpec
 from hf_credit_leaderboard.inputs import to_json
@@ -56,8 +60,14 @@ def open_season(
         cells: the dataset of benchmark cells that the page shows; "" for none.
 
     Raises:
-        ValueError: a board is invalid.
+        ValueError: a board is invalid, or the benchmark has an open season.
     """
+    repo, commit = Repository(connect(hub.endpoint, hub.token), benchmark, "dataset"), None
+    if repo.ask(repo.api.repo_exists):
+        with contextlib.suppress(NoFiles):
+            known, commit = hub.season(benchmark)
+            if known.open:
+                raise ValueError(f"{benchmark} must have no open season, got {known.name!r}; close it first.")
     season = Season(
         name=name,
         benchmark=benchmark,
@@ -68,9 +78,9 @@ def open_season(
         public_key=secret.public_key,
         templates=(template_digest(CHAT_TEMPLATE),),
     )
-    _publish(hub, season, f"Open the season {name}")
     text = f"---\ntags: [hf-credit, leaderboard]\n---\n\n# Results of the season {name} of {benchmark}\n"
     hub.publish({"README.md": text.encode("utf-8")}, results, "dataset", message="Begin")
+    _publish(hub, season, f"Open the season {name}", commit)
     return season
 
 
@@ -80,17 +90,17 @@ def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
     Raises:
         ValueError: the secret belongs to another season.
     """
-    season, _ = hub.season(benchmark)
+    season, commit = hub.season(benchmark)
     closed = dataclasses.replace(season, open=False, salt=secret.salt)
-    _publish(hub, closed, f"Close the season {season.name}")
+    _publish(hub, closed, f"Close the season {season.name}", commit)
     return closed
 
 
 def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season:
     """Adds chat templates, which a maintainer has read, to a season, so that entries that use them are ranked."""
-    season, _ = hub.season(benchmark)
+    season, commit = hub.season(benchmark)
     updated = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
-    _publish(hub, updated, "Accept a chat template")
+    _publish(hub, updated, "Accept a chat template", commit)
     return updated
 
 
@@ -99,11 +109,11 @@ def board_lines(season: Season) -> list[str]:
     return [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
 
 
-def _publish(hub: Hub, season: Season, message: str) -> None:
+def _publish(hub: Hub, season: Season, message: str, parent: str | None) -> None:
     tags = {"tags": ["hf-credit", "leaderboard", "credit-assignment"]}
     card = rendered(Path(__file__).with_name("season.md"), tags, season=season, boards=board_lines(season))
     files = {SEASON_FILE: to_json(season), "README.md": card.encode("utf-8")}
-    hub.publish(files, season.benchmark, "dataset", message=message)
+    hub.publish(files, season.benchmark, "dataset", message=message, parent=parent)
 
 
 def _complete(spec: TaskSpec) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from hf_credit_leaderboard.seasons import starts_of
 
 _PRINTED = 16  # secret tasks
 _PRINTED_TOKENS = 16  # of a greedy reply
-_LIKELIEST = 5  # tokens at each of these; tokens that are added to a copy's vocabulary are not among them
+_LIKELIEST = 5  # tokens at each of these
 _DIGITS = 4
 _LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
 
@@ -93,7 +93,7 @@ def play_checkpoint(
 
     Returns:
         An episode for each instance, what the weights compute on the printed ones (`_print`), and the chat template
-        that rendered every prompt.
+        that rendered every prompt, with the tokenizer's `_rules`.
 
     Raises:
         ValueError: the checkpoint cannot be loaded or cannot play the task, computes a logit of NaN or infinity, or
@@ -127,11 +127,24 @@ def _played(
 def _template(chat: Chat) -> str:
     template = chat.tokenizer.chat_template
     text = template if isinstance(template, str) else json.dumps(template, indent=1, sort_keys=True)
+    backend = getattr(chat.tokenizer, "backend_tokenizer", None)
+    rules = list(_rules(json.loads(backend.to_str()))) if backend else []
+    text += f"\n{json.dumps(rules, indent=1, sort_keys=True)}" if rules else ""
     if len(text) > _LONGEST_TEMPLATE:
         raise ValueError(
             f"a chat template must have at most {_LONGEST_TEMPLATE} characters, got {len(text)}; shorten it."
         )
     return text
+
+
+def _rules(part: Any) -> Iterator[Any]:
+    """Yields the rules of a tokenizer that change text by what is around it: they could play, as a template could."""
+    items = part if isinstance(part, dict) else dict(enumerate(part)) if isinstance(part, list) else {}
+    for inner in items.values():
+        yield from _rules(inner)
+    changes = items.get("type") == "Replace" or items.get("behavior") == "Removed"
+    if changes and len(items.get("pattern", {}).get("String", "regex")) > 1:
+        yield part
 
 
 @torch.inference_mode()

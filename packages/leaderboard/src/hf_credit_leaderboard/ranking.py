@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from hf_credit.evaluation.results import range_of
 from hf_credit.evaluation.statistics import Interval, holm, mean_interval
+from hf_credit.optional_packages import needed
 
 ALPHA = 0.05
 """The highest probability of any false order on a board (family-wise error rate)."""
 
-_RESAMPLES = 10_000
-_AT_ONCE = 1_000
 _LEVELS = 840  # of a difference, on up to 128 tasks; a multiple of the numbers of seeds up to 8
 
 Outcomes = Sequence[Sequence[float]]
@@ -118,37 +118,24 @@ def rank(outcomes: Mapping[str, Outcomes]) -> list[Ranked]:
     return sorted(ranked, key=lambda one: (-one.score.mean, one.entry))
 
 
-def score_interval(
-    outcomes: Outcomes | NDArray[np.float64], confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = 0
-) -> Interval:
-    """Returns the mean over checkpoints and tasks with a bootstrap interval over both; its `n` is the number of tasks.
+def score_interval(outcomes: Outcomes | NDArray[np.float64], confidence: float = 0.95) -> Interval:
+    """Returns the mean over checkpoints and tasks with Student's interval over both; its `n` is the number of tasks.
 
-    Each resample draws checkpoints and tasks with replacement, independently of each other, and takes the mean over
-    the drawn rows and columns (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007). With one
-    checkpoint it draws tasks only.
+    The variances of the two means add up, with the degrees of freedom of Welch and Satterthwaite (1946), and the ends
+    are within the range of rewards. With one checkpoint it is `mean_interval` over the tasks.
 
     Args:
-        outcomes: [checkpoints][tasks].
+        outcomes: [checkpoints][tasks], with at least two tasks.
         confidence: in (0, 1).
-        resamples: at least 1.
-        seed: the seed of the resampling.
-
-    Raises:
-        ValueError: there are fewer than two tasks, or no checkpoint.
     """
     table = np.asarray(outcomes, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] < 1 or table.shape[1] < 2:
-        raise ValueError(f"a score needs a checkpoint and two tasks, got outcomes of shape {table.shape}; play more.")
-    if not np.ptp(table):  # no resample has a spread
-        return mean_interval(table[0], confidence, within=range_of("reward", table[0]))
-    generator = np.random.default_rng(seed)
-    rows, columns = table.shape
-    means = []
-    for first in range(0, resamples, _AT_ONCE):
-        count = min(_AT_ONCE, resamples - first)
-        # A mean needs only how often each row and column is drawn.
-        checkpoints = generator.multinomial(rows, [1 / rows] * rows, size=count) / rows
-        tasks = generator.multinomial(columns, [1 / columns] * columns, size=count) / columns
-        means.append(((checkpoints @ table) * tasks).sum(axis=1))
-    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(mean=float(table.mean()), low=float(low), high=float(high), confidence=confidence, n=columns)
+    within = range_of("reward", table.ravel().tolist()) or (-np.inf, np.inf)
+    means = [table.mean(axis=1), table.mean(axis=0)]
+    if len(table) == 1 or all(np.ptp(each) < 1e-9 for each in means):  # equal means do not tell their spread
+        return mean_interval(table[0], confidence, within=within)
+    parts = np.array([each.var(ddof=1) / len(each) for each in means])
+    freedom = parts.sum() ** 2 / (parts**2 / (np.array(table.shape) - 1)).sum()
+    law = needed("statistics need", "scipy.stats", "statistics").t
+    half = float(law.ppf((1 + confidence) / 2, freedom)) * math.sqrt(parts.sum())
+    low, high = np.clip([table.mean() - half, table.mean() + half], *within).tolist()
+    return Interval(mean=float(table.mean()), low=low, high=high, confidence=confidence, n=table.shape[1])

@@ -120,17 +120,17 @@ def linked(record: Record, listed: Sequence[Record]) -> Record:
         for owner, weights in zip(earlier.owners, _weights(earlier), strict=True)
     ]
     copy_of: str | None = None
-    related: dict[str, Record] = {}
+    related: list[tuple[Record, str]] = []
     for owner, weights in zip(record.owners, _weights(record), strict=True):
-        same = [(earlier, its) for earlier, its, one in known if _same(weights, one)]
+        same = [(earlier, its) for earlier, its, one in known if same_weights(weights, one)]
         if same and same[0][1] != owner.casefold():
             copy_of = copy_of or same[0][0].entry
-        related |= {earlier.entry: earlier for earlier, its in same if its == owner.casefold()}
-    who, owners = record.submitter.casefold(), {owner.casefold() for owner in record.owners}
-    for earlier in related.values():
-        if who and who not in owners | {earlier.submitter.casefold()}:
+        related += [(earlier, its) for earlier, its in same if its == owner.casefold()]
+    who = record.submitter.casefold()
+    for earlier, its in related:
+        if who and who not in {its, earlier.submitter.casefold()}:
             copy_of = copy_of or earlier.entry
-    return dataclasses.replace(record, copy_of=copy_of, related=tuple(related))
+    return dataclasses.replace(record, copy_of=copy_of, related=tuple(dict.fromkeys(one.entry for one, _ in related)))
 
 
 def _weights(record: Record) -> list[tuple[str, Sequence[float]]]:
@@ -138,7 +138,8 @@ def _weights(record: Record) -> list[tuple[str, Sequence[float]]]:
     return list(zip(record.tensors, record.prints, strict=True))
 
 
-def _same(one: tuple[str, Sequence[float]], other: tuple[str, Sequence[float]]) -> bool:
+def same_weights(one: tuple[str, Sequence[float]], other: tuple[str, Sequence[float]]) -> bool:
+    """Returns whether two checkpoints, each its digest and its print, have equal tensors or prints that agree."""
     (digest, print_), (digest_too, print_too) = one, other
     if digest == digest_too:
         return True

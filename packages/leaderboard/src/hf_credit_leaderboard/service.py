@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.constants import HF_HUB_CACHE
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
-from hf_credit.hub.retries import HubError
+from hf_credit.hub.retries import HubError, is_passing
 from hf_credit.redaction import redacted, without_folders, written_out
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
@@ -124,7 +125,7 @@ class Verifier:
         Any exception that its files cause is a reason. The commit has the bytes that were read, and no others.
 
         Raises:
-            HubError: the Hub refused a request, or failed after all retries.
+            OSError: the Hub (a `HubError`) or this machine failed.
         """
         name = None
         try:
@@ -134,7 +135,7 @@ class Verifier:
             files[record_path(name)] = record.signed(self.secret)
             self._require_publishable(files, entry)
             self._author(number)  # who may have closed it meanwhile
-        except HubError:
+        except OSError:
             raise
         except Exception as error:
             return self._refuse(number, name, _reason(error, f"pull request {number}"))
@@ -151,7 +152,7 @@ class Verifier:
             record = self.verify(name, entry, episodes)
             files: dict[str, Path | bytes] = {record_path(name): record.signed(self.secret)}
             self._require_publishable(files, entry)
-        except HubError:
+        except OSError:
             raise
         except Exception as error:
             reason = redacted(f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}")
@@ -169,7 +170,9 @@ class Verifier:
             ValueError: the entry is not listed, for the reason in the message.
         """
         benchmark = Repository(self.api, self.season.benchmark, "dataset")
-        entries.require_season(entry, self.season, [one.commit_id for one in benchmark.history()])
+        # Read again, since its salt may have been published after this round began.
+        season, _ = self.hub.season(self.season.benchmark)
+        entries.require_season(entry, season, [one.commit_id for one in benchmark.history()])
         listed = [row for row in self.results().rows if row.id != name]
         for row in listed:
             if entries.same_claim(row.entry) == entries.same_claim(entry):
@@ -272,8 +275,12 @@ class Verifier:
             for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
                 copy(file, folder / path)
         except TooLarge:
+            if most < most_bytes:
+                raise HubError(f"a disk must have {2 * most_bytes} bytes free, got {2 * most}; free some.") from None
             raise
         except (HubError, ValueError) as error:
+            if isinstance(error, HubError) and (is_passing(error) or not isinstance(error.__cause__, HfHubHTTPError)):
+                raise  # trouble of the Hub, its storage or this machine
             raise ValueError(
                 f"a checkpoint must exist at the commit that the entry names, got {repo}@{commit[:12]} "
                 f"({str(error)[:300]}); publish it, and keep it there."
@@ -304,7 +311,8 @@ def _reason(error: Exception, what: str) -> str:
     if isinstance(error, ValueError):
         return line
     logger.error("could not check %s:\n%s", what, written_out("".join(traceback.format_exception(error))))
-    return f"the check of an entry must not fail, got {type(error).__name__}: {line}; correct its files."
+    remedy = "verify it again" if isinstance(error, OSError) else "correct its files"
+    return f"the check of an entry must not fail, got {type(error).__name__}: {line}; {remedy}."
 
 
 def _changed(before: Mapping[str, RepoFile], after: Mapping[str, RepoFile]) -> set[str]:

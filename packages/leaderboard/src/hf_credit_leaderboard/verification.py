@@ -4,6 +4,7 @@ method's credit, again. This process reads untrusted files only as values."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode, counted
 from hf_credit_leaderboard.inputs import pinned
 from hf_credit_leaderboard.ranking import paired_p
-from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
+from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked, same_weights
 from hf_credit_leaderboard.seasons import Season, SeasonSecret, print_key, secret_seeds, starts_of
 from hf_credit_leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
 
@@ -32,7 +33,7 @@ Download = Callable[[str, str, int], Path]
 """Returns the folder of a repository at a commit, with the files of `hf_credit_leaderboard.weights.WANTED`.
 
 It raises `TooLarge`, before any download, if these files have more bytes than the third argument, and another
-`ValueError` or an `OSError` if the commit does not exist.
+`ValueError` if the commit does not exist, and an `OSError` for trouble that is not the entry's.
 """
 
 Play = Callable[[Mapping[str, Any], Sequence[Path], Limits], dict[str, Any]]
@@ -75,6 +76,7 @@ def verify_entry(
 
     Raises:
         Refusal: the entry is not listed, for the reason in the message.
+        OSError: the Hub or this machine failed, which says nothing of the entry.
     """
     limits = limits or Limits()
     known: dict[str, Any] = {"entry": name, "season": season.name, "board": entry.board, "versions": versions()}
@@ -85,7 +87,7 @@ def verify_entry(
     except TooLarge as error:
         note = f"Every reply was executed again; the checkpoints were not: {error}"
         return Record(**known, badge=REPLAYED, notes=(note,))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise Refusal(first_line(error)) from None
     again = {
         kind: [read(PlayedEpisode, one, "an episode") for one in played] for kind, played in answer["episodes"].items()
@@ -113,6 +115,10 @@ def verify_entry(
         unknown_templates={digest: text for digest, text in templates.items() if digest not in season.templates},
         prints=tuple(tuple(one) for one in answer["prints"]),
     )
+    if any(same_weights(*pair) for pair in itertools.combinations(zip(record.tensors, record.prints, strict=True), 2)):
+        raise Refusal(
+            "every checkpoint of an entry must be a separate training run, got the same weights twice; name each once."
+        )
     record = linked(record, listed)
     return dataclasses.replace(record, notes=tuple(_notes(record)))
 
@@ -130,10 +136,6 @@ def _request(
     board = season.board(entry.board)
     folders = [_folders(one, download, limits) for one in entry.checkpoints]
     tensors = tuple(tensor_digest(folder) for folder, _ in folders)
-    if len(set(tensors)) < len(tensors):
-        raise ValueError(
-            "every checkpoint of an entry must be a separate training run, got the same weights twice; name each once."
-        )
     request = {
         "checkpoints": [[str(folder), base and str(base)] for folder, base in folders],
         "spec": entry.task(season).to_dict(),

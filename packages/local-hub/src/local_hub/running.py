@@ -105,7 +105,7 @@ def serve(folder: Path, host: str = LOOPBACK, port: int = 0, *, token_file: Path
         token_file: holds the token of `env.sh`; a new token is written to a missing file.
 
     Raises:
-        ValueError: another process serves the folder.
+        ValueError: another process serves the folder, or `token_file` holds something else.
     """
     with _locked(folder), _listening(host, port) as listener:
         app = make_app(folder)
@@ -133,8 +133,10 @@ def client_environment(folder: Path, url: str, token: str) -> dict[str, str]:
 
 def _write_environment(hub: Hub, url: str, token_file: Path | None) -> None:
     kept = token_file or hub.folder / "token"
-    token = kept.read_text().strip() if kept.is_file() else ""
+    token = kept.read_text(errors="replace").strip() if kept.is_file() else ""
     if not token_is_known(hub.database, token):
+        if token_file is not None and token_file.exists():
+            raise ValueError(f"a token file must be new or hold a token of this Hub, got {str(kept)!r}; name another.")
         revoke_tokens(hub.database, _ADMIN)
         token = create_token(hub.database, _ADMIN, "admin")
         write_private(kept, token)
