@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,6 +87,15 @@ def systematic_sample(probabilities: Sequence[float], uniform: float) -> list[in
     ]
 
 
+def _interpolated(value: float, x: Sequence[float], y: Sequence[float]) -> float:
+    """The value of the line through points, constant outside of them."""
+    after = bisect_right(x, value)
+    if after in (0, len(x)):
+        return y[min(after, len(x) - 1)]
+    (left, right), (low, high) = x[after - 1 : after + 1], y[after - 1 : after + 1]
+    return low + (high - low) * (value - left) / (right - left)
+
+
 Example = tuple[tuple[float, ...], float]
 """The features of a step, and whether an intervention there was informative."""
 
@@ -125,7 +134,7 @@ class StepSelector:
         """
         if not self.fitted:
             return [1.0] * len(features)
-        return np.interp(self._logistic(features), self.raw, self.calibrated).tolist()
+        return [_interpolated(one, self.raw, self.calibrated) for one in self._logistic(features)]
 
     def updated(self, examples: Sequence[Example]) -> StepSelector:
         """The model fitted to the latest examples, including these.

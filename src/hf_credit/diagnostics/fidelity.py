@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hf_credit.evaluation.statistics import Interval, clustered_interval, sample_of
-
-Array = NDArray[np.float64]
+from hf_credit.evaluation.statistics import Array, Interval, clustered_interval, sample_of
 
 _TIE = 1e-12
 """Values that differ by less, relative to the largest, differ only by rounding and count as tied."""
