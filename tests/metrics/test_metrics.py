@@ -175,8 +175,8 @@ def test_the_examples_of_card_and_docstring_are_true(name: str, tmp_path: Path) 
     ("name", "inputs", "complaint"),
     [
         ("credit_fidelity", {"predictions": [[1, 2, 3]], "references": [[1, 2]]}, "must have a credit and a target"),
-        ("credit_fidelity", {"predictions": [[1, math.nan]], "references": [[1, 2]]}, "finite, got nan"),
-        ("context_variance", {"predictions": [[1, math.inf]]}, "finite, got inf"),
+        ("credit_fidelity", {"predictions": [[1, math.nan]], "references": [[1, 2]]}, "finite numbers, got nan"),
+        ("context_variance", {"predictions": [[1, math.inf]]}, "finite numbers, got inf"),
         ("free_rider_index", {"predictions": [1.0], "references": [math.nan]}, "finite, got nan"),
         ("vote_contribution", {"predictions": [["a"], ["a", "b"]], "references": ["a", "a"]}, "with 1, 2 voters"),
         ("influence", {"predictions": [[["a"], ["b"]]], "alpha": 0}, "alpha > 0"),

@@ -214,7 +214,7 @@ class Chat:
                 raise self._refused(
                     "write calls of tools in a form that is read",
                     f"that writes {body.strip()[:200]!r}",
-                    "set another tokenizer.chat_template, or a tokenizer.response_template that parses its calls",
+                    "set another tokenizer.chat_template, or, for programs, a response_template that parses it",
                 )
 
     def _refused(self, rule: str, got: str, remedy: str = "set another tokenizer.chat_template") -> ChatTemplateError:
