@@ -56,7 +56,7 @@ hf_credit.credit.counterfactual: Moment.deviation Moments.updated | tests/credit
     tests/methods/test_counterfactual_grpo.py
 hf_credit.credit.doubly_robust: family_mean
 hf_credit.credit.leave_one_out: _recurring | tests/credit/test_leave_one_out.py tests/methods/test_baselines.py
-hf_credit.credit.replay_allocation: _pooled
+hf_credit.credit.replay_allocation: pooled_blocks
 hf_credit.credit.surrogate: clipped_surrogate
 hf_credit.critics.critic: Critic._mini_batches Critic._predictions Critic.save | tests/critics/test_critic.py
     tests/trainers/test_constrained_counterfactual.py

@@ -24,7 +24,6 @@ from hf_credit.replies import (
     read_reply,
 )
 from hf_credit.rollouts import rendering, templates
-from hf_credit.rollouts.capabilities import or_error
 from hf_credit.rollouts.conversations import Conversation, continuation, if_same_tools
 from hf_credit.rollouts.episode import Context
 from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
@@ -252,7 +251,13 @@ class Chat:
                 contexts.update(zip(indices, chat._contexts(of_chat), strict=True))
             return [contexts[index] for index in range(len(requests))]
         except Exception:  # one of them fails: render each separately
-            return [or_error(self.context, one.messages, conversation, one.tools) for one, conversation in requests]
+            return [self._context_or_error(*one) for one in requests]
+
+    def _context_or_error(self, request: Request, conversation: Conversation | None) -> Context | Exception:
+        try:
+            return self.context(request.messages, conversation, request.tools)
+        except Exception as error:
+            return error
 
     def _contexts(self, requests: Sequence[tuple[Sequence[Message], Conversation | None]]) -> list[Context]:
         rendered: list[list[Message]] = []  # distinct

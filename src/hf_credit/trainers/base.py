@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -343,6 +344,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         if same and state.get("slices", self.slices) == self.slices:  # `step` counts slices
             self._step, self._buffered_inputs = state["step"], state["rollouts"]
         self.ledger = Ledger(**state["ledger"])
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))

@@ -223,9 +223,6 @@ class ResumableTrainer(Trainer):
             next(iter(sampler), None)
         return sampler
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
-
     def save_complete(self, run_dir: str, save: Callable[[], None]) -> None:
         """Saves a checkpoint with `save`, declares it complete, and only then pushes it and deletes older ones."""
         folder = Path(run_dir) / f"{NUMBERED}{self.state.global_step}"

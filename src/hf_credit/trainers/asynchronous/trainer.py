@@ -251,10 +251,9 @@ class AsyncCreditTrainer(UpdateTrainer):
             if lock is not None:
                 lock.release()
 
-    def _sync_weight(self) -> None:
+    def before_transfer(self) -> None:
         if self.serves_adapter and self.server is not None:
-            self.server.wait()  # TRL's own client does not wait for a server that is away
-        super()._sync_weight()
+            self.server.wait()
 
     def _restore_adapters(self) -> None:
         """Gives the adapters to a server that was away, and may be another process."""

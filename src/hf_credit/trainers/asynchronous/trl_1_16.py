@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -103,6 +104,9 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     def before_update(self, credited: CreditedRollouts) -> None:
         """Called on every process with what the main one drew for an update, before anything learns from it."""
 
+    def before_transfer(self) -> None:
+        """Called before the server gets weights: TRL's own client does not wait for a server that is away."""
+
     def weights_arrived(self) -> None:
         """Called on every process once the server has the first weights of this run, before anything is played."""
 
@@ -177,6 +181,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         self.loss_metrics.add_clipping(terms, mask, "dapo")
 
     def _sync_weight(self) -> None:
+        self.before_transfer()
         super()._sync_weight()
         self.updates.version = self.model_version
         if not self._arrived:
@@ -222,6 +227,9 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
                 f"with --max-loras {needed}, or lower max_staleness."
             )
         return served
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
 
 def kernel_at_hand() -> bool:
