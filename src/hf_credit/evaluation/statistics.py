@@ -332,7 +332,7 @@ def _student(samples: list[Array], confidence: float) -> Interval:
 
 
 def sample_of(name: str, values: ArrayLike, least: int = 2) -> Array:
-    """Returns a flat list of finite numbers, at least some, as an array, or raises a `ValueError`."""
+    """Returns a flat list of at least `least` finite numbers as an array; others are refused by a `ValueError`."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} must be a flat list of numbers, got shape {array.shape}; pass one number per unit.")

@@ -94,7 +94,9 @@ def test_log_probabilities_of_what_nobody_sampled_are_at_temperature_one(client:
 def test_what_the_server_says_of_itself(client: Any, served: MicroServer) -> None:
     one = client()
     one.wait()
+    one.load_adapter("policy-v1", "/somewhere")  # as of an earlier run
     assert (one.dtype(), one.max_model_len()) == ("float32", served.model.config.max_position_embeddings)
+    assert one.models() == {served.name, "policy-v1"}
 
 
 def test_requests_stand_still_while_the_server_is_paused(client: Any, served: MicroServer) -> None:

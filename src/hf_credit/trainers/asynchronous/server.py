@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import math
 import secrets
@@ -49,16 +48,17 @@ class _Prompted(TypedDict):
     prompt_logprobs: list[Mapping[str, _Scored] | None]
 
 
-class _Named(TypedDict):
-    id: str
-
-
-class _Models(TypedDict):
-    data: list[_Named]
+class _Prompts(TypedDict):
+    choices: Annotated[list[_Prompted], Range(1)]
 
 
 class _Model(TypedDict):
-    max_model_len: Annotated[int, Range(1)]
+    id: str
+    max_model_len: NotRequired[Annotated[int, Range(1)] | None]
+
+
+class _Models(TypedDict):
+    data: Annotated[list[_Model], Range(1)]
 
 
 class _ModelConfig(TypedDict):
@@ -73,12 +73,6 @@ class _Config(TypedDict):
 
 class _Info(TypedDict):
     vllm_config: _Config
-
-
-@functools.cache
-def _listed(kind: Any, name: str) -> Any:
-    """The shape of an answer with a list."""
-    return TypedDict("_listed", {name: Annotated[list[kind], Range(1)]})  # type: ignore[misc, operator]
 
 
 class Server:
@@ -145,6 +139,7 @@ class Server:
         self.version = 0
         ids = Annotated[list[Annotated[int, Range(0, vocabulary - 1)]], Range(0, self.sampling["max_tokens"])]  # type: ignore[valid-type]
         self._choice = TypedDict("_choice", {"token_ids": ids, "logprobs": _Scores})  # type: ignore[misc, valid-type]
+        self._replies = TypedDict("_replies", {"choices": Annotated[list[self._choice], Range(1)]})  # type: ignore[misc, valid-type]
         self._outages = 0  # that are over
         self._told = -math.inf  # when a repeated request was last told of
         self._answered = ""  # the last answer of the server, in words
@@ -201,12 +196,18 @@ class Server:
 
     def max_model_len(self) -> int:
         """The server's maximum number of tokens of context and reply together."""
-        return int(self._first(_Model, self.ask("/v1/models", kind="GET"), "data", "/v1/models")["max_model_len"])
+        lengths = filter(None, (one.get("max_model_len") for one in self._models()))  # adapters have none
+        if (length := next(lengths, None)) is None:
+            raise BadReplyError(f"a server must tell max_model_len, got none from {self.url}; serve with vLLM 0.22.")
+        return length
 
     def models(self) -> set[str]:
         """The names of all models and adapters of the server."""
+        return {one["id"] for one in self._models()}
+
+    def _models(self) -> list[_Model]:
         answer: _Models = self._shaped(_Models, self.ask("/v1/models", kind="GET"), "/v1/models")
-        return {one["id"] for one in answer["data"]}
+        return answer["data"]
 
     def dtype(self) -> str:
         """The data type of the server's weights, such as `"float32"`."""
@@ -279,7 +280,7 @@ class Server:
 
     async def _reply(self, role: str, asked: Mapping[str, Any]) -> Generation:
         answer = await self._asked("POST", "/v1/completions", asked, role)
-        choice = self._first(self._choice, answer, "choices", "/v1/completions")
+        choice = self._shaped(self._replies, answer, "/v1/completions")["choices"][0]
         ids, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
         if len(ids) != len(logprobs):
             raise BadReplyError(
@@ -290,7 +291,7 @@ class Server:
 
     async def _read(self, role: str, asked: Mapping[str, Any], ids: list[int]) -> tuple[float, ...]:
         answer = await self._asked("POST", "/v1/completions", asked, role)
-        given = self._first(_Prompted, answer, "choices", "/v1/completions")["prompt_logprobs"]
+        given = self._shaped(_Prompts, answer, "/v1/completions")["choices"][0]["prompt_logprobs"]
         found = [(one or {}).get(str(token)) for one, token in zip(given[-len(ids) :], ids, strict=False)]
         if len(given) != len(asked["prompt"]) or None in found:
             raise ConnectionError(
@@ -298,10 +299,6 @@ class Server:
                 f"{self.url}; serve the policy with vLLM 0.22 or later."
             )
         return tuple(min(float(one["logprob"]), 0.0) for one in found if one is not None)
-
-    def _first(self, kind: Any, answer: Any, name: str, path: str) -> Any:
-        """The first of a list in an answer, of a shape."""
-        return self._shaped(_listed(kind, name), answer, path)[name][0]
 
     def _shaped(self, kind: Any, answer: Any, path: str) -> Any:
         """An answer of a shape."""
