@@ -196,16 +196,16 @@ class Server:
 
     def max_model_len(self) -> int:
         """The server's maximum number of tokens of context and reply together."""
-        lengths = filter(None, (one.get("max_model_len") for one in self._models()))  # adapters have none
+        lengths = filter(None, (one.get("max_model_len") for one in self._listed_models()))  # adapters have none
         if (length := next(lengths, None)) is None:
             raise BadReplyError(f"a server must tell max_model_len, got none from {self.url}; serve with vLLM 0.22.")
         return length
 
     def models(self) -> set[str]:
         """The names of all models and adapters of the server."""
-        return {one["id"] for one in self._models()}
+        return {one["id"] for one in self._listed_models()}
 
-    def _models(self) -> list[_Model]:
+    def _listed_models(self) -> list[_Model]:
         answer: _Models = self._shaped(_Models, self.ask("/v1/models", kind="GET"), "/v1/models")
         return answer["data"]
 
