@@ -15,7 +15,7 @@ from hf_credit.environments import ENVIRONMENTS, WORLDS
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episode
-from hf_credit.evaluation.recorded_play import recorded_demonstrations, replayed
+from hf_credit.evaluation.recorded_play import recorded_demonstrations
 from hf_credit.oracles import default_oracle
 from hf_credit.playing import History
 from hf_credit.policies import scripted
@@ -156,12 +156,12 @@ def test_an_episode_that_cannot_play_again_is_left_out_with_why(
     assert "\n" not in error
 
 
-def test_a_reply_too_many_does_not_play_again(chat: Chat) -> None:
-    episode, _ = recorded(chat)
-    texts = [decision.action_text for decision in episode.decisions]
-    assert replayed(SUDOKU, chat, episode.decisions[0].state, texts).episode == episode
-    with pytest.raises(ValueError, match="it ends before the last reply"):
-        replayed(SUDOKU, chat, episode.decisions[0].state, [*texts, "?"])
+def test_a_reply_too_many_does_not_play_again(chat: Chat, tmp_path: Path) -> None:
+    episode, row = recorded(chat)[0], json.loads(recorded(chat)[1].to_json())
+    longer = json.dumps({**row, "decisions": [*row["decisions"], row["decisions"][-1]]})
+    found, ((_, error),) = recorded_demonstrations(written(tmp_path, json.dumps(row), longer), chat, SUDOKU)
+    assert [one.episode for one in found] == [episode]
+    assert "it ends before the last reply" in error
 
 
 def test_an_episode_of_a_run_needs_its_task(chat: Chat, tmp_path: Path) -> None:

@@ -307,5 +307,16 @@ def test_a_context_that_goes_on_from_the_pair_before_is_read_once(model: Any) ->
         assert own == pytest.approx(one_by_one(model, context, reply, 1.0), abs=1e-5)
 
 
+def test_a_row_has_no_more_tokens_of_replies_than_fit_at_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "_TOKENS_AT_ONCE", 3)
+    turns = [((1,), (2, 3)), ((1, 2, 3, 4), (5,)), ((1, 2, 3, 4, 5, 6), (7, 8))]
+    seen: list[int] = []
+    model.lm_head.register_forward_pre_hook(lambda head, states: seen.append(states[0].shape[1]))
+    found = reply_logprobs(model, turns)
+    assert seen == [2, 3]  # of the last reply, then of the first two together
+    for own, (context, reply) in zip(found, turns, strict=True):
+        assert own == pytest.approx(one_by_one(model, context, reply, 1.0), abs=1e-5)
+
+
 def test_without_replies_the_result_is_empty(model: Any) -> None:
     assert reply_logprobs(model, []) == []

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from hf_credit.rollouts import Generation
-from hf_credit.trainers.ranks import SynchronizedSampler, balanced, keep_precision
+from hf_credit.trainers.ranks import SynchronizedSampler, balanced, exchange_each_pass, keep_precision
 from hf_credit.trainers.scores import log_probs, separate
 
 
@@ -155,3 +155,20 @@ def test_log_probabilities_of_a_model_sharded_by_fsdp2_in_half_precision_are_not
     assert logits.dtype == torch.bfloat16
     expected = logits.float().log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_fsdp2_adds_each_pass_to_a_gradient_in_full_precision():
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    plugin.set_mixed_precision("bf16")
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)), mp_policy=plugin.mixed_precision_policy)
+        model.set_requires_gradient_sync(False)  # as accelerate in all slices of an update but the last
+        exchange_each_pass(model)
+        for _ in range(300):
+            model(torch.ones(1, 1)).sum().backward()
+        gradient = model.weight.grad.full_tensor()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert (gradient.item(), gradient.dtype) == (300.0, torch.float32)  # in bfloat16 it stays at 256

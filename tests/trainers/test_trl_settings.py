@@ -87,7 +87,7 @@ OF_TRANSFORMERS = {
     "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "prediction_loss_only", "do_train", "do_eval",
     # saving
     "output_dir", "save_only_model", "save_strategy", "save_steps", "save_total_limit",
-    "enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy",
+    "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy",
     "hub_always_push", "load_best_model_at_end", "metric_for_best_model", "greater_is_better",
     "restore_callback_states_from_checkpoint", "resume_from_checkpoint",
     # the machine
@@ -127,6 +127,7 @@ WARM_UP = OF_TRANSFORMERS | LOADED | WITH_ANOTHER | INEXACT | LAYOUT | {
     "model_init_kwargs", "neftune_noise_alpha", "pad_to_multiple_of", "pad_token", "router_aux_loss_coef",
     "train_sampling_strategy", "trust_remote_code",
     "remove_unused_columns",  # none is removed
+    "enable_jit_checkpoint",
 }  # fmt: skip
 # A value other than the default, where it is no number, switch or text.
 OTHERS: dict[str, Any] = {

@@ -43,20 +43,24 @@ def test_an_engine_takes_as_many_sequences_as_episodes_are_played_at_once(
             "max_num_seqs": 64,
         }
         assert vllm_generation.LLM(max_num_seqs=100)["max_num_seqs"] == 100
+        assert vllm_generation.LLM(max_num_seqs=2, max_num_batched_tokens=32)["max_num_seqs"] == 32
     assert vllm_generation.LLM is dict
 
 
 def test_an_engine_with_sleep_mode_is_awake_for_a_whole_collection_and_gets_its_weights_again() -> None:
     calls: list[Any] = []
-    engine = SimpleNamespace(wake_up=lambda: calls.append("wakes"), sleep=lambda level: calls.append(level))
-    trainer: Any = SimpleNamespace(vllm=SimpleNamespace(mode="colocate", llm=engine, enable_sleep_mode=True))
+    engine = SimpleNamespace(wake_up=lambda tags: calls.append(tags), sleep=lambda level: calls.append(level))
+    vllm = SimpleNamespace(
+        mode="colocate", llm=engine, enable_sleep_mode=True, sync_weights=lambda: calls.append("weights")
+    )
+    trainer: Any = SimpleNamespace(vllm=vllm, state=SimpleNamespace(global_step=7))
     with suppress(RuntimeError), EpisodeTrainer.awake(trainer):
-        assert calls == ["wakes"]
+        assert calls == ["weights", ["kv_cache"]]  # whose memory is free while weights are gathered
         assert not trainer.vllm.enable_sleep_mode  # by which TRL would wake it for each call
-        assert trainer._last_loaded_step == -1  # by which TRL transfers the weights in the next call
+        assert trainer._last_loaded_step == 7  # by which TRL does not transfer the weights again
         raise RuntimeError
     assert trainer.vllm.enable_sleep_mode
-    assert calls == ["wakes", 2]
+    assert calls == ["weights", ["kv_cache"], 2]
 
 
 def test_an_engine_without_sleep_mode_is_not_woken() -> None:

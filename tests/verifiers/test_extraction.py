@@ -42,6 +42,10 @@ from hf_credit.verifiers.extraction import MAX_ANSWER, MAX_DEPTH, MAX_TEXT, fina
         ("The answer is 3! It was easy.", "3"),
         ("The answer is 5! = 120.", "5! = 120"),
         ("The answer is $5!$!", "5!"),
+        ("The answer is 10! / (4! 6!)", "10! / (4! 6!)"),
+        ("The answer is (2n)!/n!", "(2n)!/n!"),
+        ("The answer is (n+1)!", "(n+1)!"),
+        ("The answer is 5! = 120!", "5! = 120"),
         ("所以答案是18。", "18"),
         ("一共12个\n答：小明有18个。", "18"),
         # Nothing but an answer.

@@ -17,6 +17,7 @@ from hf_credit.verifiers.options import answer_key, option_key, option_score
         (r"\boxed{B, C}", None), (r"\boxed{B} or \boxed{C}", None), (r"\boxed{B \text{ or } C}", None),
         ("The answer is (B) or (C)", None), ("The answer is A, B and D.", None), (r"\boxed{A. a dog}", "A"),
         (r"\boxed{B. C}", "B"), (r"\boxed{B} and again \boxed{B}", "B"),
+        ("The answer is A, i.e. 5", "A"), ("B, c.f. above", "B"), ("The answer is b, c", None),
         ("", None), (r"\boxed{", None), ("The answer is a cat", None), (r"\boxed{12}", None), ("A cat", None),
     ],
 )  # fmt: skip

@@ -217,8 +217,8 @@ class Critic(Saved):
         returns = torch.zeros(batch["completion_ids"].shape)
         old, mask = torch.zeros_like(returns), torch.zeros_like(returns, dtype=torch.bool)
         for (row, columns), of_input, known in zip(places, targets, values, strict=True):
-            for column, target, value in zip(columns, of_input, known, strict=True):
-                returns[row, column], old[row, column], mask[row, column] = target, value, True
+            own = list(columns)
+            returns[row, own], old[row, own], mask[row, own] = torch.tensor(of_input), torch.tensor(known), True
         return self.fit(batch, returns, mask, old)
 
     def _mini_batches(self, rows: int) -> Iterator[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,31 +48,6 @@ def recorded_demonstrations(
     return read_lines(source, partial(_demonstration, chat, interaction, consent, Path(source).parent))
 
 
-def replayed(
-    interaction: Interaction[Any], chat: Chat, state: Any, replies: Sequence[str], outcome: float | None = None
-) -> Demonstration:
-    """Plays recorded replies again.
-
-    Args:
-        outcome: the recorded one; `None` if it is not known.
-
-    Raises:
-        ValueError: the replies cannot be played from this state, or lead to another outcome.
-    """
-    try:
-        task = Replayable(interaction).state_to_json(state)
-        walked = walk_again(interaction, replies, RolloutRequest(state=state))
-        episode = recorded(interaction, chat, walked)
-        if outcome is not None and not math.isclose(episode.outcome, outcome, rel_tol=1e-5, abs_tol=1e-9):
-            raise ValueError(f"its outcome is {episode.outcome:g}, and was {outcome:g}")
-    except Exception as error:  # of the task's code too, as states and replies may be untrusted
-        raise ValueError(
-            f"an episode must play again as it was recorded, got {in_one_line(error)}; name the task and the options "
-            "that it was recorded with, or leave it out."
-        ) from None
-    return Demonstration(task=task, episode=episode)
-
-
 def _demonstration(
     chat: Chat, interaction: Interaction[Any] | None, consent: Consent, folder: Path, row: Any, number: int
 ) -> Demonstration:
@@ -93,7 +68,20 @@ def _demonstration(
         )
     require_replayable(interaction, "a recorded episode")
     state = Replayable(interaction).state_from_json(episode.state)
-    return replayed(interaction, chat, state, [decision.reply for decision in episode.decisions], episode.outcome)
+    try:
+        task = Replayable(interaction).state_to_json(state)
+        walked = walk_again(interaction, [one.reply for one in episode.decisions], RolloutRequest(state=state))
+        played = recorded(interaction, chat, walked)
+        if (told := episode.outcome) is not None and not math.isclose(
+            played.outcome, told, rel_tol=1e-5, abs_tol=1e-9
+        ):
+            raise ValueError(f"its outcome is {played.outcome:g}, and was {told:g}")
+    except Exception as error:  # of the task's code too, as states and replies may be untrusted
+        raise ValueError(
+            f"an episode must play again as it was recorded, got {in_one_line(error)}; name the task and the options "
+            "that it was recorded with, or leave it out."
+        ) from None
+    return Demonstration(task=task, episode=played)
 
 
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:

@@ -51,8 +51,9 @@ class ContinuationsJudge(Options, Judge):
         if distinct:
             engine = Engine(moves[0].interaction, **self._loaded)
             requests = [RolloutRequest[Any](state=state, seed=i) for state in distinct for i in range(self.rollouts)]
-            for first in range(0, len(requests), AT_ONCE):
-                played = engine.run(requests[first : first + AT_ONCE])
+            at_once = max(AT_ONCE // self.rollouts, 1) * self.rollouts  # all of a state: whether one diverges counts
+            for first in range(0, len(requests), at_once):
+                played = engine.run(requests[first : first + at_once])
                 costs["tokens"] += Ledger.of(played).tokens
                 for episode in played:
                     if episode.ending != Ending.ERROR:

@@ -256,11 +256,14 @@ def reply_logprobs(
     at_once = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
     rows: list[list[int]] = []  # of each its pairs
     before: list[int] = []
+    scored = 0  # tokens of the row
     for index, (context, reply) in enumerate(pairs):
-        if before and list(context[: len(before)]) == before:
+        scored += len(reply)
+        if before and list(context[: len(before)]) == before and scored <= at_once:
             rows[-1].append(index)
         else:
             rows.append([index])
+            scored = len(reply)
         before = [*context, *reply]
     rows.sort(key=lambda row: sum(map(len, pairs[row[-1]])))
     while rows:
@@ -284,9 +287,13 @@ def reply_logprobs(
         inputs: Any = {"input_ids": ids, "use_cache": False, "logits_to_keep": kept.to(ids.device), **others}
         with evaluating(model):
             logits = cast(Any, model)(**inputs).logits
-        logits = logits[[row for row, _, _ in tokens], columns].double().cpu() / temperature
-        replies = torch.tensor([token for *_, token in tokens], dtype=torch.long)
-        values = iter(logits.log_softmax(-1).gather(-1, replies[:, None]).squeeze(-1).tolist())
+        found_here: list[float] = []
+        for first in range(0, len(tokens), at_once):  # whole distributions in float64 are large
+            some, places = tokens[first : first + at_once], columns[first : first + at_once]
+            own = logits[[row for row, _, _ in some], places].double().cpu() / temperature
+            replies = torch.tensor([token for *_, token in some], dtype=torch.long)
+            found_here += own.log_softmax(-1).gather(-1, replies[:, None]).squeeze(-1).tolist()
+        values = iter(found_here)
         for index in itertools.chain(*part):
             found[index] = tuple(itertools.islice(values, len(pairs[index][1])))
     return found

@@ -19,7 +19,7 @@ from hf_credit.options import Count
 from hf_credit.policies.scripted import player_of
 from hf_credit.replies import listed_calls
 from hf_credit.rollouts import Interaction, Request
-from hf_credit.rollouts.capabilities import or_error
+from hf_credit.rollouts.interaction import or_error
 from hf_credit.rollouts.samplers import Asked, BadReplyError, Player
 from hf_credit.rollouts.scripts import Script
 from hf_credit.rollouts.templates import as_served

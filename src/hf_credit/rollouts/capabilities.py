@@ -12,7 +12,7 @@ from hf_credit.oracles import Judge, Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.playing import History, Prompts
 from hf_credit.renamed import old_names
-from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper
+from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper, or_error
 from hf_credit.rollouts.scripts import Script
 from hf_credit.trust import class_name
 
@@ -480,14 +480,6 @@ def in_threads(threads: int, call: Callable[..., Any], *arguments: Sequence[Any]
         return [or_error(call, *own) for own in zip(*arguments, strict=True)]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(or_error, itertools.repeat(call), *arguments))
-
-
-def or_error(call: Callable[..., Any], *args: Any) -> Any:
-    """Returns the result of a call, or the exception that it raised."""
-    try:
-        return call(*args)
-    except Exception as error:
-        return error
 
 
 if not TYPE_CHECKING:  # which would take any name for known

@@ -26,7 +26,7 @@ from hf_credit.replies import (
 from hf_credit.rollouts import rendering, templates
 from hf_credit.rollouts.conversations import Conversation, continuation, if_same_tools
 from hf_credit.rollouts.episode import Context
-from hf_credit.rollouts.interaction import Message, Reply, Request, said_in
+from hf_credit.rollouts.interaction import Message, Reply, Request, or_error, said_in
 from hf_credit.rollouts.media import media_of
 from hf_credit.rollouts.reply_parts import read_tokens
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
@@ -251,13 +251,7 @@ class Chat:
                 contexts.update(zip(indices, chat._contexts(of_chat), strict=True))
             return [contexts[index] for index in range(len(requests))]
         except Exception:  # one of them fails: render each separately
-            return [self._context_or_error(*one) for one in requests]
-
-    def _context_or_error(self, request: Request, conversation: Conversation | None) -> Context | Exception:
-        try:
-            return self.context(request.messages, conversation, request.tools)
-        except Exception as error:
-            return error
+            return [or_error(self.context, one.messages, own, one.tools) for one, own in requests]
 
     def _contexts(self, requests: Sequence[tuple[Sequence[Message], Conversation | None]]) -> list[Context]:
         rendered: list[list[Message]] = []  # distinct

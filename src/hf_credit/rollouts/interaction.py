@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -243,3 +243,11 @@ def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
             f"a state must be a result of state_to_json of {interaction.name!r}, got {type(error).__name__}: "
             f"{str(error)[:200]}; use the task and the version it was written with."
         ) from None
+
+
+def or_error(call: Callable[..., Any], *args: Any) -> Any:
+    """Returns the result of a call, or the exception that it raised."""
+    try:
+        return call(*args)
+    except Exception as error:
+        return error

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
@@ -33,7 +34,7 @@ from hf_credit.trainers.callbacks import WarnWithoutSignal, show_headlines
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import GeneratingTrainer
 from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
-from hf_credit.trainers.ranks import accumulating, backward
+from hf_credit.trainers.ranks import accumulating, backward, exchange_each_pass
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.rows import RowTrainer
 from hf_credit.trainers.saving import name_base
@@ -207,6 +208,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         """The loss of a slice, computed a few rows at a time. It is a sum over tokens, so the gradient is that of one
         pass over all rows."""
         training = torch.is_grad_enabled()
+        exchange_each_pass(model)
         mode = "train" if self.model.training else "eval"
         size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
         # The tokens of an accumulation window over all processes. These average gradients, hence the division.
@@ -269,9 +271,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         if self.vllm is None or self.vllm.mode != "colocate" or not self.vllm.enable_sleep_mode:
             yield
             return
-        vllm_generation.empty_cache()
-        self.vllm.llm.wake_up()
-        self._last_loaded_step = -1  # the weights did not outlast the sleep
+        self.vllm.sync_weights()  # wakes the weights, which did not outlast the sleep
+        self._last_loaded_step = self.state.global_step
+        self.vllm.llm.wake_up(tags=["kv_cache"])
         self.vllm.enable_sleep_mode = False
         try:
             yield
@@ -342,7 +344,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
 
     def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
         if same and state.get("slices", self.slices) == self.slices:  # `step` counts slices
-            self._step, self._buffered_inputs = state["step"], state["rollouts"]
+            self._step = state["step"]
+            self._buffered_inputs = send_to_device(state["rollouts"], self.accelerator.device)
         self.ledger = Ledger(**state["ledger"])
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -368,7 +371,8 @@ def making_engine(args: CreditConfig, **settings: Any) -> Iterator[None]:
     episodes = args.max_concurrent_episodes * args.vllm_tensor_parallel_size
 
     def made(**asked: Any) -> Any:
-        return engine(**{**asked, **settings, "max_num_seqs": max(asked.get("max_num_seqs", 0), episodes)})
+        sequences = min(episodes, asked.get("max_num_batched_tokens", episodes))  # vLLM refuses more
+        return engine(**{**asked, **settings, "max_num_seqs": max(asked.get("max_num_seqs", 0), sequences)})
 
     vllm_generation.LLM = made
     try:

@@ -20,6 +20,7 @@ from hf_credit.rollouts.capabilities import ReadsTokens
 from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers.ranks import Ranks, SynchronizedSampler, shards_weights
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.transfer import FrozenBase
 
 
 class GeneratingTrainer(ResumableTrainer):
@@ -63,6 +64,7 @@ class GeneratingTrainer(ResumableTrainer):
         else:
             from hf_credit.trainers.vllm import context_length, through_vllm
 
+            self.vllm.sync_weights = FrozenBase(self.model).restored()(self.vllm.sync_weights)
             self.vllm.generation_kwargs = {"stop_token_ids": self.eos_token_ids, **self.vllm.generation_kwargs}
             generate = through_vllm(generate, self.vllm, args)
         together = self.use_vllm or shards_weights(self.accelerator)

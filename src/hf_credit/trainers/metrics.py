@@ -311,6 +311,7 @@ class EpisodeLog(Trainer):
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         rows = len(dataloader.dataset) if hasattr(dataloader.dataset, "__len__") else math.inf
         self._rows_left = rows * (self.args.num_generations_eval or 1)
+        self._evaluated = []
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def unplayed(self, rows: list[Any]) -> list[Any]:

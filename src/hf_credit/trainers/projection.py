@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, send_to_device
 from torch import Tensor
 
 from hf_credit.rollouts import Episode
@@ -53,7 +53,8 @@ class Projection(Component):
 
     def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
         if same:
-            self.tops = state.get("old_tops", {})  # a run without a trust region has none
+            tops = state.get("old_tops", {})  # a run without a trust region has none
+            self.tops = send_to_device(tops, self.trainer.accelerator.device)
 
     def marks(self, episode: Episode) -> list[tuple[int, ...]]:
         """For each decision, 1 on those of its tokens that are part of an action."""

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from hf_credit.rollouts import Context, GenerateFn, Generation, Row, SeededGenerateFn
@@ -31,6 +32,20 @@ def keep_precision(accelerator: Accelerator) -> None:
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if plugin is not None and plugin.fsdp_version == 2 and plugin.mixed_precision_policy is not None:
         plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
+
+
+def reshard(model: nn.Module) -> None:
+    """Gives up the whole weights that a forward pass without a backward pass leaves on each process under FSDP2."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def exchange_each_pass(model: Any) -> None:
+    """Under FSDP2, has each backward pass add to the process's own share of the gradient, in the type of its weights.
+    Otherwise all passes of an update but the last add to a whole gradient, in bfloat16, in which sums stagnate."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(True)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ _STATE_FILE = "hf_credit_state_{}.pt"  # one for each process
 # rate schedule and the order of the tasks depend on it. Nor is evaluation, which draws random numbers.
 _FREE_SETTINGS = re.compile(
     r"(logging_|log_|save_|hub_|trackio_|vllm_server_|do_|resume_).*|output_dir|run_name|project|report_to|debug|"
-    r"disable_tqdm|num_completions_to_print|push_to_hub|enable_jit_checkpoint|restore_callback_states_from_checkpoint|"
+    r"disable_tqdm|num_completions_to_print|push_to_hub|restore_callback_states_from_checkpoint|"
     r"max_inflight_tasks|skip_memory_metrics|include_num_input_tokens_seen|local_rank|ddp_timeout|vllm_group_port|"
     r"vllm_gpu_memory_utilization|token_budget|max_sampled_tokens|heartbeat_stale_after_s|request_timeout|weight_(transfer|folder|"
     r"sync_timeout)|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
@@ -63,6 +63,8 @@ _FREE_SETTINGS = re.compile(
 def run_facts(trainer: Any) -> dict[str, Any]:
     """Everything that the weights of a run depend on, as plain values by name, without tokens, keys and passwords."""
     settings = {name: value for name, value in trainer.args.to_dict().items() if not _FREE_SETTINGS.fullmatch(name)}
+    if trainer.args.eval_strategy == "no":
+        settings.pop("per_device_eval_batch_size", None)  # derived from those of the training
     config = trainer.model.config.get_text_config()
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
@@ -155,9 +157,7 @@ class ResumableTrainer(Trainer):
     def load_checkpoint(self, folder: Path, same: bool) -> None:
         """Restores the trainer and its components from a checkpoint, of the `same` number of processes or another."""
         path = folder / _STATE_FILE.format(self.accelerator.process_index if same else 0)
-        device = self.accelerator.device
-        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
-        state = torch.load(path, map_location=device, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)  # a critic's is large, and copied from there
         self.load_checkpoint_state(state, same)
         for one in self.components:
             one.load(folder, state, same)

@@ -12,7 +12,6 @@ import torch
 from accelerate.utils import DistributedType
 from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
@@ -20,6 +19,7 @@ from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Episode, GenerateFn, Interaction
 from hf_credit.trainers.component import Component, Seam
+from hf_credit.trainers.ranks import reshard
 from hf_credit.trainers.trl_settings import refuse_unused
 
 TRLS_OWN = "default"
@@ -126,9 +126,7 @@ class RoleAdapters(Component):
 
     def unfreeze(self) -> None:
         """Makes all adapters trainable, since PEFT freezes all but the active one."""
-        for module in self.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()  # a flag set on whole weights is lost when they are sharded again
+        reshard(self.model)  # a flag set on whole weights is lost when they are sharded again
         for parameters in self.parameters.values():
             for parameter in parameters:
                 parameter.requires_grad_(True)

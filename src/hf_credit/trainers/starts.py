@@ -25,7 +25,8 @@ from hf_credit.content import plain_image
 from hf_credit.policies.scripted import Walk, player_of, recorded, success_of, walk, walk_again
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.arrivals import released
-from hf_credit.rollouts.capabilities import Batched, Replayable, in_threads, or_error, require_replayable
+from hf_credit.rollouts.capabilities import Batched, Replayable, in_threads, require_replayable
+from hf_credit.rollouts.interaction import or_error
 from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.replay import begun_later
 from hf_credit.trainers.recording import episodes_of_runs
@@ -238,7 +239,8 @@ class Starts:
     def _moved(self, horizon: float, success: float, length: int) -> float:
         if horizon == math.inf:  # for good, as collections that were under way may come later
             return horizon
-        moved = max(1.0, min(horizon, length) + max(2.0, horizon / 4) * (success - self.success))
+        here = min(horizon, length)
+        moved = max(1.0, here + max(2.0, here / 4) * (success - self.success))
         return math.inf if moved >= length else moved
 
 

@@ -44,6 +44,8 @@ UNUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (_ALL, "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object include_for_metrics "
      "batch_eval_metrics", "an evaluation gathers no predictions; leave it out"),
     (_ALL, "do_predict", "transformers leaves it to scripts; leave it out, and use `hf-credit evaluate`"),
+    (_PLAYING, "enable_jit_checkpoint",
+     "it saves in the middle of an update; leave it out, as a run goes on from its last checkpoint however it ends"),
     (_ALL, "save_on_each_node",
      "transformers writes the model on the first node alone; leave it out, and save to a disk that all nodes have"),
     (_ALL, "hub_revision", "a publication is a commit to the main branch; leave it out"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import requests
@@ -34,11 +34,8 @@ def wait_for_server(args: CreditConfig) -> None:
     url = server_url(args)
     if url is None or args.process_index != 0:
         return
-    server = Server(url, "policy", max_new_tokens=1, patience=args.vllm_server_timeout)
-    try:
+    with closing(Server(url, "policy", max_new_tokens=1, patience=args.vllm_server_timeout)) as server:
         server.wait()
-    finally:
-        server.close()
 
 
 def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> GenerateFn:
@@ -84,7 +81,8 @@ def context_length(vllm: Any) -> int:
     client = getattr(vllm, "vllm_client", None)
     if client is None:
         return 0
-    return client.session.get(f"{client.base_url}/v1/models").json()["data"][0]["max_model_len"]
+    with closing(Server(client.base_url, "policy", max_new_tokens=1)) as server:
+        return server.max_model_len()
 
 
 def limit_requests(session: requests.Session, timeout: float, patience: float) -> None:

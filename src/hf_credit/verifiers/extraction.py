@@ -179,9 +179,11 @@ _ASIDE = re.compile(
 _SUBJECT = re.compile(r"[^\d]*\b(?:is|are|equals)\s+(?=[^\d\\$]{0,20}[\d\\$])", re.IGNORECASE)
 
 
-# An exclamation mark before space or the end; before an operator, as in "5! = 120", it is a factorial.
+# An exclamation mark before space or the end. It is a factorial before an operator, as in "5! = 120", after another
+# one, as in "7!/3!", and after a variable or a bracket.
 _EXCLAIMED = r"""!(?=[!*"']{0,4}+(?:\s|$))(?![!*"']{0,4}+[ \t]*[-+*/=^<>])"""
 _ENDS = re.compile(rf"\\begin\b|\\end\b|\\.|[{{}}\n。]|\.(?=[*\"')\]]*(?:\s|$))|{_EXCLAIMED}", re.DOTALL)
+_FACTORIAL = re.compile(r"(?<!\\)!|\)$|(?<![A-Za-z])[a-z]$")
 
 
 def _sentence(text: str, formulas: list[tuple[int, int, str]], ends: str = "\n。.!") -> str:
@@ -196,7 +198,9 @@ def _sentence(text: str, formulas: list[tuple[int, int, str]], ends: str = "\n�
         elif mark in ("}", "\\end"):
             depth -= 1
         elif depth <= 0 and mark in ends:
-            return text[: token.start()]
+            before = text[: token.start()]
+            if mark != "!" or not _FACTORIAL.search(before.rpartition("=")[2]):
+                return before
     return text
 
 

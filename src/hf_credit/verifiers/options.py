@@ -21,7 +21,9 @@ _CHOICE = re.compile(
     rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s*)?{_LETTER}", re.IGNORECASE
 )
 _AND = r"(?:[,;/&]|\b(?:and|or)\b)"
-_ANOTHER = re.compile(rf"[\s.)]*(?:{_AND}\s*)+(?:{_LETTER}|[a-z](?=\s*{_AND}))", re.IGNORECASE)
+_ANOTHER = re.compile(  # but not the "i" of "i.e."
+    rf"[\s.)]*(?:{_AND}\s*)+(?![a-z]\.[a-z])(?:{_LETTER}|[a-z](?=\s*{_AND}))", re.IGNORECASE
+)
 _BRACKETED = re.compile(r"\(([A-Z])\)")
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from hf_credit import boundary
 from hf_credit.policies.generation import reply_logprobs
 from hf_credit.trainers.asynchronous import server
 from hf_credit.trainers.asynchronous.server import AWAY, Server
+from hf_credit.trainers.vllm import context_length
 
 CONTEXT = [5, 6, 7, 8]
 PATIENCE = 60.0
@@ -97,6 +99,8 @@ def test_what_the_server_says_of_itself(client: Any, served: MicroServer) -> Non
     one.load_adapter("policy-v1", "/somewhere")  # as of an earlier run
     assert (one.dtype(), one.max_model_len()) == ("float32", served.model.config.max_position_embeddings)
     assert one.models() == {served.name, "policy-v1"}
+    of_trl: Any = SimpleNamespace(mode="server", vllm_client=SimpleNamespace(base_url=one.url))
+    assert context_length(of_trl) == one.max_model_len()
 
 
 def test_requests_stand_still_while_the_server_is_paused(client: Any, served: MicroServer) -> None:

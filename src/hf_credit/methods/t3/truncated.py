@@ -12,7 +12,7 @@ from hf_credit.environments.randomness import derive
 from hf_credit.methods.t3.rules import Rule, Step, make_rule
 from hf_credit.options import Options
 from hf_credit.rollouts import Ending, Interaction, Request, capabilities
-from hf_credit.rollouts.interaction import Message, Wrapper, readable_state
+from hf_credit.rollouts.interaction import Message, Wrapper, or_error, readable_state
 from hf_credit.rollouts.scripts import Script
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import one_of
@@ -117,7 +117,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     ) -> list[TruncatedState[S] | Exception]:
         inner_states = capabilities.Batched(self.inner).advance_many([state.inner for state in states], replies)
         return [
-            after if isinstance(after, Exception) else capabilities.or_error(self._measured, state, own, after)
+            after if isinstance(after, Exception) else or_error(self._measured, state, own, after)
             for state, own, after in zip(states, replies, inner_states, strict=True)
         ]
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.loader import Updates
 from hf_credit.trainers.metrics import LossMetrics
-from hf_credit.trainers.ranks import Ranks
+from hf_credit.trainers.ranks import Ranks, exchange_each_pass
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.transfer import FrozenBase
 from hf_credit.trust import imported, installed
 
 __all__ = ["AsyncGRPOConfig", "UpdateTrainer", "kernel_at_hand"]
@@ -69,6 +70,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         self._rollout_dataset = self.updates  # TRL logs the time spent waiting for it
         self.loss_metrics = LossMetrics()
         self._arrived = False
+        self._base = FrozenBase(self.model)
         self._shown: dict[str, Any] | None = None  # the table of completions
         self.add_callback(self.updates)
 
@@ -158,6 +160,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
+        exchange_each_pass(model)
         if self.adapters is not None:
             self.adapters.use(inputs)
         with model.register_forward_hook(lambda module, args, output: self._measure(output, inputs)):
@@ -182,7 +185,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
 
     def _sync_weight(self) -> None:
         self.before_transfer()
-        super()._sync_weight()
+        with nullcontext() if self.serves_adapter else self._base.restored():
+            super()._sync_weight()
         self.updates.version = self.model_version
         if not self._arrived:
             self._arrived = True
