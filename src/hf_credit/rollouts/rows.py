@@ -46,7 +46,7 @@ class Row:
     marks: tuple[int, ...] | None = None
 
     @classmethod
-    def without_credit(cls, prompt_ids: Context, completion_ids: Sequence[int], role: str = "") -> Row:
+    def without_credit(cls, prompt_ids: Context, completion_ids: Sequence[int]) -> Row:
         """Returns a row with advantages of 0 and all completion tokens in the mask, for forward passes."""
         return cls(
             prompt_ids=prompt_ids,
@@ -54,7 +54,6 @@ class Row:
             loss_mask=(1,) * len(completion_ids),
             advantages=(0.0,) * len(completion_ids),
             logprobs=None,
-            role=role,
         )
 
 

@@ -244,7 +244,6 @@ def prepare(
         )
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluation, eval_dataset)):
         for row in first_rows(dataset):
-            TaskSource(played).require_columns(row)
             dry_run(played, trainer.chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
     if getattr(trainer.method.collector, "replaying", False) or args.starts is not None:
         Replayable(interaction).check_repeats(first_rows(train_dataset, 8))

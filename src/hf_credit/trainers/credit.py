@@ -18,7 +18,7 @@ from hf_credit.collectors.base import gives_of
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
-from hf_credit.rollouts import Decision, Interaction, Row
+from hf_credit.rollouts import Decision, Interaction, decision_rows
 from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers import arguments
@@ -175,9 +175,7 @@ class CreditTrainer(EpisodeTrainer):
 
     def decision_logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
         """The log-probability of each token of each decision under the policy. Called on every process."""
-        rows = [
-            Row.without_credit(one.context_ids, one.action_ids, one.role if self.roles else "") for one in decisions
-        ]
+        rows = decision_rows(decisions, [float(place) for place in range(len(decisions))])
         needed = self.ranks.all_max(len(rows))  # sharded weights need equally many passes on every process
         if not needed:
             return []
@@ -185,8 +183,12 @@ class CreditTrainer(EpisodeTrainer):
         batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
         batch |= self.chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows)
-        values = self.logprobs_of_rows(self.model, batch).tolist()
-        return [tuple(row[: len(one.action_ids)]) for row, one in zip(values, decisions, strict=False)]
+        found: list[list[float]] = [[] for _ in decisions]
+        for row, values in zip(rows, self.logprobs_of_rows(self.model, batch).tolist(), strict=True):
+            for place, marked, value in zip(row.advantages, row.loss_mask, values, strict=False):
+                if marked:
+                    found[int(place)].append(value)
+        return [tuple(one) for one in found]
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 

@@ -174,6 +174,7 @@ def load_rows(job: Job) -> TaskRows:
     )
     if sets:
         train, held_out, column = concatenate_datasets([problems.rows for problems in sets]), None, "problem"
+        TaskSource(interaction).require_columns(train.column_names)
     else:
         train, held_out = _dataset_rows(job, interaction)
         column = str(spec.task_options.get("column", "problem"))
@@ -194,6 +195,8 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     splits = load_splits(task.dataset_name, train, task.dataset_config, task.dataset_streaming)
     wanted = [train, *([task.dataset_test_split] if evaluated else [])]
     found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
+    for rows in found:
+        TaskSource(interaction).require_columns(rows.column_names)
     return found[0], found[1] if evaluated else None
 
 

@@ -12,6 +12,7 @@ from hf_credit.options import part_of
 from hf_credit.oracles import OracleLike
 from hf_credit.playing import Prompts
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig, PromptSettings
 from hf_credit.trainers.credit import CreditTrainer
@@ -82,5 +83,7 @@ class VerifiableProcessTrainer(CreditTrainer):
         if isinstance(environment, Environment):
             interaction = EnvironmentInteraction(environment, **vars(part_of(Prompts, args)))
         arguments.require(interaction, args, VerifiableProcessConfig)
+        for dataset in (train_dataset, kwargs.get("eval_dataset")):
+            TaskSource(interaction).require_columns(getattr(dataset, "column_names", None))
         self.environment = getattr(interaction, "environment", None)
         super().__init__(model, interaction, args, train_dataset, method=args.method(oracle=oracle), **kwargs)
