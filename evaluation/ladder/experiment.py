@@ -123,12 +123,12 @@ WORLDS: Mapping[str, World] = {
         training={"learning_rate": 1e-3, "warmup_steps": 5, "max_completion_length": 6},
         episodes=128,
         rungs={
-            f"6x6, 2 boxes, {moves} moves": Rung(
-                options={"rows": 6, "columns": 6, "boxes": 2, "longest": moves, "turns": 2 * moves},
+            f"{size}x{size}, {boxes} box{'es' * (boxes > 1)}, {moves} moves": Rung(
+                options={"rows": size, "columns": size, "boxes": boxes, "longest": moves, "turns": 2 * moves},
                 start=MicroConfig(quality=0.7),
                 budget=150_000,
             )
-            for moves in (10, 13, 16)
+            for size, boxes, moves in ((6, 1, 12), (6, 2, 16), (7, 3, 25))
         },
     ),
 }
