@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from small_buckets import action
@@ -120,3 +121,14 @@ def test_a_method_that_cannot_credit_buckets_is_reported_and_the_others_are_meas
         "only its own collector plays; diagnose it with --protocol training" in found.not_measured["mc_process_reward"]
     )
     assert {credit.method for event in found.events for credit in event.credits} == {"magrpo"}
+
+
+def test_an_estimator_of_a_user_that_raises_is_shown_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*given: Any) -> Any:
+        return int("x")
+
+    own = replace(make("magrpo"), name="own", estimator=broken)
+    found = diagnose("p", [bucket()], {"own": own, "magrpo": make("magrpo"), "alone": make("mc_process_reward")})
+    assert list(found.not_measured) == ["own", "alone"]
+    assert 'return int("x")' in caplog.text
+    assert "alone" not in caplog.text  # a refusal, which the report has

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from hf_credit.diagnostics.bucket_credit import Truth, assigned_credit, credit_and_targets, standard_methods
@@ -19,6 +21,8 @@ from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.rollouts import Ledger
 from hf_credit.rollouts.method_context import MethodContext
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -135,6 +139,9 @@ def diagnose(
             measured = {event: _credit(own, label, method, context, credit_replays) for event, own in groups.items()}
         except ValueError as error:
             not_measured[label] = str(error)
+            *_, (frame, _) = walk_tb(error.__traceback__)
+            if not frame.f_globals["__name__"].startswith("hf_credit"):  # no refusal
+                logger.error("%s is not measured, since it raised an error.", label, exc_info=error)
             continue
         for event, quality in measured.items():
             found[event] += [] if quality is None else [quality]
