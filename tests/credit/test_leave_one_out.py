@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.credit import full_mean, leave_one_out
-from hf_credit.credit.leave_one_out import number_of_others
+from hf_credit.credit.leave_one_out import number_of_others, value_assisted
 
 NAN, INF = math.nan, math.inf
 
@@ -235,3 +235,12 @@ class TestRefused:
             credit(torch.zeros(2), torch.tensor([0, 0]), torch.tensor([1]))
         with pytest.raises(ValueError, match=r"got \(1, 2\), \(1, 2\) and \(1, 2\); give one entry"):
             credit(torch.zeros(1, 2), torch.tensor([[0, 0]]))
+
+
+def test_the_baseline_of_a_critic_is_the_mean_of_the_others_predictions() -> None:
+    returns, values = torch.tensor([1.0, 0.0, 0.5]), torch.tensor([0.8, 0.2, 0.5])
+    group, counts = torch.zeros(3, dtype=torch.long), torch.tensor([2, 1, 3])
+    # The others' returns: (0 + 3 x .5) / 4, (2 + 1.5) / 5, 2 / 3; their predictions: .425, .62, .6.
+    halved = value_assisted(returns, values, group, counts, share=0.5)
+    assert halved.tolist() == pytest.approx([0.6, -0.66, -0.13333], abs=1e-5)
+    assert value_assisted(returns, values, group, counts).tolist() == pytest.approx([0.575, -0.62, -0.1])

@@ -125,3 +125,9 @@ def test_integers_and_booleans_are_promoted():
 def test_what_is_not_possible_is_refused(values, eps):
     with pytest.raises(ValueError, match="must be"):
         whitened(torch.tensor(values), eps=eps)
+
+
+def test_eps_is_added_to_the_variance() -> None:
+    # The mean of weights 1, 1, 1, 1 is 3/4, the sample variance 1/4, and its root with 3/4 more is 1.
+    found = whitened(torch.tensor([1.0, 0.0, 1.0, 1.0]), eps=0.75)
+    assert found.tolist() == pytest.approx([0.25, -0.75, 0.25, 0.25])

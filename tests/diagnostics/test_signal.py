@@ -40,3 +40,11 @@ def test_an_unknown_outcome_is_no_other_outcome() -> None:
     assert played([1.0], [nan]).groups() == [{1.0}]
     assert signal(np.eye(3), [played([1.0, 1.0, nan], [0.0, 1.0])] * 3).equal == pytest.approx(0.5)
     assert math.isnan(signal(np.eye(3), [played([nan, nan])] * 3).equal)
+
+
+def test_a_signal_and_its_interval_by_hand() -> None:
+    collections = [Played(cost=Ledger(completion_tokens=10), outcomes=[]) for _ in range(3)]
+    found = signal([[3.0], [1.0], [2.0]], collections)
+    # S = (6^2 - 14) / 6, of pseudo-values 7, -1 and 5; those of its root are 2.9161, .8456 and 2.2805.
+    assert (found.signal.mean, found.variance, found.cost.mean) == pytest.approx((11 / 3, 1.0, 30 / 11))
+    assert (found.signal.low, found.signal.high) == pytest.approx((-6.6756, 20.6998), abs=1e-4)

@@ -15,6 +15,7 @@ from hf_credit.evaluation.statistics import (
     SHARE,
     Interval,
     PermutationTest,
+    clustered_interval,
     holm,
     mean_interval,
     paired_difference,
@@ -327,3 +328,20 @@ def test_a_missing_library_is_named_with_the_remedy(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ImportError, match=rf"{library}, got none; run pip install 'scipy"):
         call()  # type: ignore[operator]
+
+
+def test_clusters_are_resampled_whole_and_the_ends_are_those_of_the_level() -> None:
+    def mean(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        return counts @ rows[:, 0] / counts.sum(axis=1)
+
+    clusters = [np.array([[0.0]]), np.array([[1.0], [1.0], [1.0]])]
+    # Both the first, one each, both the second: 0, 3/4 and 1, with probabilities 1/4, 1/2 and 1/4.
+    for confidence, ends in ((0.4, (0.75, 0.75)), (0.9, (0.0, 1.0))):
+        found = clustered_interval(clusters, mean, confidence)
+        assert (found.low, found.mean, found.high, found.n) == (ends[0], 0.75, ends[1], 2)
+
+
+def test_the_interval_of_graded_scores_by_hand() -> None:
+    # m = .4, s^2 = .04: as 3 x .24 / .04 = 18 successes and failures, with t(.975; 2) = 4.30265.
+    found = mean_interval([0.2, 0.4, 0.6], within=SHARE)
+    assert (found.low, found.mean, found.high) == pytest.approx((0.09820, 0.4, 0.80320), abs=1e-5)

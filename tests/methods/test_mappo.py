@@ -40,3 +40,10 @@ def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return()
     (lesson,) = credit.critic_targets
     assert [one.ids for one in lesson.inputs] == [(1,), (1, 9, 2)]
     assert list(lesson.targets) == [(10.0,), (10.0,)]
+
+
+def test_a_very_low_outcome_is_clipped_too() -> None:
+    talk = Episode(decisions=(decision(1), decision(2)), outcome=-30.0, ending=Ending.FINISHED)
+    collected = RolloutBatch(rollouts=(Rollout(episode=talk, instance=0),), rows=1)
+    credit = DecisionAdvantages()(collected, LocalContext(critics={"critic": critic}), None)
+    assert by_episode(collected.episodes, credit.decisions) == [[-10.0 - 1, -10.0 - 3]]

@@ -126,6 +126,7 @@ def test_top_p_and_top_k_restrict_sampling(policy, contexts):
         ({"top_k": 3, "temperature": 3.0}, 3),
         ({"top_p": 0.5}, nucleus),
         ({"top_k": 1, "temperature": 5.0}, 1),
+        ({"min_p": 0.3}, int((logits.softmax(-1) >= 0.3 * logits.softmax(-1).max()).sum())),
     ):
         generate = sampler(model, tokenizer, max_new_tokens=1, **options)
         drawn = {reply[0] for reply in ids(generate([contexts[2]] * 500))}

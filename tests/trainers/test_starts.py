@@ -222,14 +222,15 @@ def in_order(rollout: Rollout) -> Rollout:
 # The horizon
 
 
-def test_it_moves_by_the_success_there_and_ends_at_the_first_state(chat: Any) -> None:
-    starts, context = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat)
+@pytest.mark.parametrize(("enough", "step"), [(0.35, 1.3), (0.6, 0.8)])
+def test_it_moves_by_the_success_there_and_ends_at_the_first_state(enough: float, step: float, chat: Any) -> None:
+    starts, context = Starts("oracle", enough, Chain(), chat), context_of(Chain(), chat)
     method, seen = methods.make("rloo", group_size=2), []
     for update in range(20):
         tasks = [{"length": 8, "seed": 1000 * update + place} for place in range(8)]
         drawn, collected = updated(starts, context, tasks, method)
         seen.append(starts.horizon)
-    assert seen[:3] == pytest.approx([1 + 1.3, 1 + 2.6, 1 + 3.9])
+    assert seen[:3] == pytest.approx([1 + step, 1 + 2 * step, 1 + 3 * step])
     assert seen[-1] == math.inf
     assert not any(one.later for one in collected.rollouts)
     assert not any(one.left for one in drawn)
@@ -242,6 +243,12 @@ def test_it_moves_back_where_success_is_too_low_and_stays_at_least_one(chat: Any
         tasks = [{"length": 8, "seed": 1000 * update + place} for place in range(8)]
         updated(starts, context, tasks, methods.make("outcome_reward"))
     assert starts.horizon == 1.0
+
+
+def test_a_short_walk_moves_by_a_quarter_of_its_own_length_at_most(chat: Any) -> None:
+    starts = Starts("oracle", 0.35, Chain(), chat)
+    assert starts._moved(100.0, 0.2, 16) == pytest.approx(16 - 4 * 0.15)
+    assert starts._moved(100.0, 0.2, 5) == pytest.approx(5 - 2 * 0.15)
 
 
 def test_a_task_that_returns_has_a_horizon_of_its_own(chat: Any) -> None:
