@@ -208,9 +208,11 @@ def test_a_smaller_lambda_is_biased_if_the_critic_is_wrong():
     assert enumerated(method, Chain(length=3), critic="untaught").scale < 0.7
 
 
-def test_without_branches_it_is_ppo_by_decisions():
+@pytest.mark.parametrize("lam", [1.0, 0.5])
+def test_without_branches_it_is_ppo_by_decisions(lam):
     for problem in (Chain(length=3), Relay(depth=2)):
-        own, ppo = (enumerated(make_method(name), problem, critic="noisy") for name in ("active_replay", "ppo"))
+        methods = [make_method(name, lam=lam) for name in ("active_replay", "ppo")]
+        own, ppo = (enumerated(method, problem, critic="noisy") for method in methods)
         assert (own.along, own.trace, own.tokens) == pytest.approx((ppo.along, ppo.trace, ppo.tokens))
 
 

@@ -116,6 +116,16 @@ def test_a_contribution_is_the_step_minus_its_replacements_divided_by_its_probab
     assert values(credit)[0] == pytest.approx((0.25 * 1 + 0.3 * 2) / 0.55)
 
 
+def test_advantages_are_generalised_and_the_critic_learns_their_returns(context: GivenContext) -> None:
+    context.critics["critic"] = lambda inputs: [(0.4,) * len(one.at) for one in inputs]
+    walk = collected(episode(decision("a"), decision("b"), check=1.0))
+    credit = estimator(gamma=0.5, lam=0.8)(walk, context, Constraints())
+    # 0 + .5 x .4 - .4 = -.2 and 1 - .4 = .6; the first is -.2 + .5 x .8 x .6.
+    assert values(credit) == pytest.approx([0.04, 0.6])
+    targets = next(one for one in credit.critic_targets if one.critic == "critic")
+    assert [value for own in targets.targets for value in own] == pytest.approx([0.44, 1.0])
+
+
 def test_a_family_without_an_estimate_is_missing_and_not_0(context: GivenContext) -> None:
     failed = branch("d", "substitution", 0.0, ending=Ending.ERROR)
     branches = [branch("d", "deletion", 0.0), failed]
