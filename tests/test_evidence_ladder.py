@@ -227,11 +227,11 @@ def test_every_arm_is_a_method_and_every_claim_is_about_cells_that_are_run(
 
 def test_the_tables_have_the_numbers_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
     run, table, finished = scripts["run"], scripts["table"], scripts["finished_cells"]
-    for path in (root / "evaluation" / "ladder" / "results").glob("cells.json"):
-        cells = finished.read([path], run.key)
-        assert (path.parent / "results.md").read_text(encoding="utf-8") == table.markdown(cells)
-        told = json.loads((path.parent / "predictions.json").read_text(encoding="utf-8"))
-        assert told == json.loads(json.dumps(table.all_predicted(cells)))
+    results = root / "evaluation" / "ladder" / "results"
+    cells = finished.read([results / "cells.json"], run.key)
+    assert (results / "results.md").read_text(encoding="utf-8") == table.markdown(cells)
+    told = json.loads((results / "predictions.json").read_text(encoding="utf-8"))
+    assert told == json.loads(json.dumps(table.all_predicted(cells)))
 
 
 def test_the_pretrained_model_is_a_world_of_the_picture_without_pilots_rates_and_other_tasks(

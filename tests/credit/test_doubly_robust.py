@@ -23,7 +23,8 @@ def test_the_ratio_is_the_product_over_later_action_tokens():
 
 
 def test_it_is_clipped_once_and_not_token_by_token():
-    # 10 x 0.1 is 1; clipping each to [0.2, 5] would give 1 by chance of the bounds, so take 10 x 0.1 x 0.1.
+    # 10 x .25 is 2.5; clipping each to [.2, 5] would give 1.25.
+    assert continuation_ratio(logs([1.0, 0.1]), logs([0.1, 0.4]), torch.ones(1, 2)).item() == pytest.approx(2.5)
     target, behaviour = logs([1.0, 0.05, 0.05]), logs([0.1, 0.5, 0.5])
     assert continuation_ratio(target, behaviour, torch.ones(1, 3)).item() == pytest.approx(0.2)
     assert continuation_ratio(target, behaviour, torch.ones(1, 3), low=0.0).item() == pytest.approx(0.1)

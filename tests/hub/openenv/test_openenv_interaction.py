@@ -220,13 +220,13 @@ def test_a_lost_session_is_restored_once(opened: Any, chat: Any) -> None:
 
 
 def test_what_the_server_raises_and_what_it_does_not_answer_ends_the_episode(opened: Any, chat: Any) -> None:
-    interaction = opened("walk", timeout=1)
     said = {
         "break": "ServerError: the path broke (code: EXECUTION_ERROR)",
         "sleep": "TimeoutError: the server did not answer in time; raise timeout.",
         "on": None,
     }
     for action, error in said.items():
+        interaction = opened("walk", timeout=1 if action == "sleep" else 30)
         (episode,) = Engine(interaction, chat, says(chat, tag(action))).run([RolloutRequest(seed=0)])
         assert episode.error == error
 
