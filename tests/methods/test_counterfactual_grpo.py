@@ -127,19 +127,25 @@ def test_the_order_determines_whether_a_batch_shapes_itself(chat: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "thinker"),
+    ("options", "thinker"),
     [
-        # Delta = (1, 1, 0, -1), less their mean of 1/4, in deviations of the sample
-        ("previous", [0.75 / (2.75 / 3) ** 0.5] * 2 + [-0.25 / (2.75 / 3) ** 0.5, -1.25 / (2.75 / 3) ** 0.5]),
+        # Delta = (1, 1, 0, -1), less their mean of 1/4, in deviations of the sample, sqrt(2.75 / 3)
+        (
+            {"order": "previous"},
+            [0.7833, 0.7833, -0.2611, -1.3056],
+        ),
         # tanh of (.75, .75, -.25, -1.25) / sqrt(2.75 / 4), likewise
-        ("current", [0.8226, 0.8226, -0.4395, -1.2056]),
+        ({"order": "current"}, [0.8226, 0.8226, -0.4395, -1.2056]),
+        # 1, 1, 0 and -1 less 1/4, in deviations of the sample: nothing is squashed
+        ({"order": "current", "use_history": False}, [0.7833, 0.7833, -0.2611, -1.3056]),
+        ({"order": "current", "alpha": 2.0}, [0.8511, 0.8511, -0.6248, -1.0774]),  # tanh of twice as much
     ],
 )
 def test_only_the_current_order_shapes_a_first_batch_by_its_own_moments(
-    chat: Any, order: str, thinker: list[float]
+    chat: Any, options: dict[str, Any], thinker: list[float]
 ) -> None:
     replies = {"thinker": ["a", "b", "c", "d"], "solver": ["5", "5", "2", "2", "2", "2", "2", "3"]}
-    _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=4, order=order, min_samples=1)
+    _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=4, min_samples=1, **options)
     assert credit.memory.of("thinker/contribution") == (0.25, 0.6875, 4)
     found = [own[0] for own in by_episode(collected.episodes, credit.decisions)[:4]]
     assert found == pytest.approx(thinker, abs=1e-4)
@@ -289,12 +295,15 @@ def test_the_shared_reward_needs_nothing_but_the_group(chat: Any) -> None:
     assert len(collected.rollouts) == 2
 
 
-def test_the_bonus_of_the_later_public_code_is_centred_only(chat: Any) -> None:
+@pytest.mark.parametrize(("options", "thinker"), [({}, 1.1), ({"bonus_weight": 0.5}, 1.25)])
+def test_the_bonus_of_the_later_public_code_is_centred_only(
+    chat: Any, options: dict[str, Any], thinker: float
+) -> None:
     replies = {"thinker": ["a", "b"], "solver": ["5", "5", "2", "3"]}
-    _, collected, credit, _ = played(chat, think_solve(exact), replies, **{**V2, "group_size": 2})
-    # r1 = (1 + 0.2, -1), r2 = (1, -1)
+    _, collected, credit, _ = played(chat, think_solve(exact), replies, **{**V2, "group_size": 2, **options})
+    # r1 = (1 + 0.2, -1), or with another weight (1 + 0.5, -1), r2 = (1, -1)
     assert [value for own in by_episode(collected.episodes, credit.decisions) for value in own] == pytest.approx(
-        [1.1, 1.0, -1.1, -1.0]
+        [thinker, 1.0, -thinker, -1.0]
     )
 
 

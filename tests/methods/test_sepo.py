@@ -59,6 +59,9 @@ def test_each_role_is_normalised_in_its_group(hand: Any) -> None:
     found: Any = estimator(replace(played, rollouts=tuple(rollouts)), LocalContext(), None).decisions
     # Thinkers' shares less their mean, .609, .5 and .5 less .5362: 1.0725, .9638 and -.9638, deviation 1.1455
     assert [round(value, 3) for value in found.values()][::2] == [0.624, 0.529, -1.153]
+    # By their own ratings alone .7 / 1.2, .5 and .5 less .5278: 1.0556, .9722 and -.9722, deviation 1.1474
+    alone: Any = replace(estimator, self_weight=1.0)(replace(played, rollouts=tuple(rollouts)), LocalContext(), None)
+    assert [round(value, 3) for value in alone.decisions.values()][::2] == [0.613, 0.541, -1.154]
 
 
 class Team:
