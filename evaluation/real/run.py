@@ -141,7 +141,7 @@ EXPERIMENT: Mapping[str, Any] = {
                 "rows": 32,
                 "rate": 5e-4,
                 "updates": 320,
-                "every": 10,
+                "every": 40,
                 "enough": 0.03,
             },
             "collections": 8,
