@@ -20,6 +20,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 import hf_credit
+from hf_credit.metrics.measures import Measure
 from hf_credit.registry import plain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -198,6 +199,8 @@ def skip_foreign(app: Sphinx, what: str, name: str, obj: Any, skip: bool, option
 def as_restructured_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with code in backticks and formulas in indented blocks; one that is missing is a
     warning, and a warning fails the build."""
+    if what == "class" and isinstance(obj, type) and issubclass(obj, Measure) and not any(lines):
+        lines.append("As its card says.")
     if what in ("class", "function", "method", "property") and not any(lines):
         logger.warning("%s has no docstring", name)
     shown: list[str] = []
