@@ -140,7 +140,7 @@ def diagnose(
         except ValueError as error:
             not_measured[label] = str(error)
             *_, (frame, _) = walk_tb(error.__traceback__)
-            if not frame.f_globals["__name__"].startswith("hf_credit"):  # no refusal
+            if not frame.f_globals.get("__name__", "").startswith("hf_credit"):  # no refusal
                 logger.error("%s is not measured, since it raised an error.", label, exc_info=error)
             continue
         for event, quality in measured.items():
