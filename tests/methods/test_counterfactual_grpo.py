@@ -130,10 +130,7 @@ def test_the_order_determines_whether_a_batch_shapes_itself(chat: Any) -> None:
     ("options", "thinker"),
     [
         # Delta = (1, 1, 0, -1), less their mean of 1/4, in deviations of the sample, sqrt(2.75 / 3)
-        (
-            {"order": "previous"},
-            [0.7833, 0.7833, -0.2611, -1.3056],
-        ),
+        ({"order": "previous"}, [0.7833, 0.7833, -0.2611, -1.3056]),
         # tanh of (.75, .75, -.25, -1.25) / sqrt(2.75 / 4), likewise
         ({"order": "current"}, [0.8226, 0.8226, -0.4395, -1.2056]),
         # 1, 1, 0 and -1 less 1/4, in deviations of the sample: nothing is squashed
