@@ -211,6 +211,7 @@ def trained(
         output_dir=str(work / f"trained_{os.getpid()}"),
         instances_per_update=rows,
         per_device_train_batch_size=rows,
+        rows_per_forward=64,
         seed=seed,
         **ON_A_PROCESSOR,
         **UNTIL_SPENT,
