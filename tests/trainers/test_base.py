@@ -126,6 +126,36 @@ def test_an_update_without_signal_steps_as_if_all_its_rows_had_been_read(
     assert all(one["entropy"] > 0 for one in plain.state.log_history[:3])
 
 
+def test_rows_without_a_gradient_are_not_read_and_count_in_the_denominator(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    read: dict[str, int] = {}
+
+    def first_decisions_alone(name: str) -> Callable[[Any], None]:
+        def watch(trainer: Any) -> None:
+            credit, scores, read[name] = trainer.credit, trainer.scores_of_rows, 0
+
+            def scored(model: Any, rows: dict[str, torch.Tensor], **asked: Any) -> Any:
+                read[name] += len(rows["prompt_ids"])
+                return scores(model, rows, **asked)
+
+            def credited(collected: Any) -> dict[str, float]:
+                first = {episode.decisions[0].id for episode in collected.episodes}
+                return {one: value if one in first else 0.0 for one, value in credit(collected).items()}
+
+            trainer.credit, trainer.scores_of_rows = credited, scored
+            if name == "all read":
+                trainer.to_read = lambda rows: rows
+
+        return watch
+
+    part, full = (one_update(micro_policy, on_built=first_decisions_alone(name)) for name in ("part", "all read"))
+    assert read["part"] < read["all read"]
+    assert part.state.log_history[0]["passes/skipped"] == pytest.approx(1 - read["part"] / read["all read"])
+    assert_same_gradient(part.kept[0], full.kept[0])
+    assert part.state.log_history[0]["loss"] == pytest.approx(full.state.log_history[0]["loss"], rel=1e-4, abs=1e-7)
+
+
 @pytest.mark.parametrize("term", [{"beta": 0.1}, {"entropy_coef": 0.1}])
 def test_an_update_with_another_term_in_the_loss_is_read_whatever_its_advantages(
     one_update: Callable[..., Any], micro_policy: Path, term: dict[str, float]

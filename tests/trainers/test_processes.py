@@ -119,7 +119,8 @@ def test_two_processes_agree_whether_an_update_has_a_signal(
 ) -> None:
     quiet = {"silenced": [[0], [0, 1]], "max_steps": 2, "warmup_steps": 0}
     two = update_of_two(one_update_script, micro_policy, tmp_path / "two", ON_CPU, **quiet)
-    assert two["skipped"] == [0.0, 1.0]
+    first, second = two["skipped"]
+    assert 0 < first < 1 == second
     assert max(value.abs().max() for value in two["gradient"].values()) > 1e-4
     assert two["last gradient"].keys() == two["gradient"].keys()
     assert not any(value.any() for value in two["last gradient"].values())

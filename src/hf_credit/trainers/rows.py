@@ -53,11 +53,12 @@ class RowTrainer(ResumableTrainer):
         return [row for rows in rows_of for row in rows]
 
     def to_read(self, rows: list[Row]) -> list[Row]:
-        """The rows; only one a slice, for its entropy, if no row of any process has a gradient other than 0."""
+        """The rows whose gradient is not 0; if no process has any, one a slice, for its entropy."""
         more_terms = self.beta != 0.0 or self.entropy is not None or self.projection is not None
-        learns = more_terms or self.ranks.all_max(any(any(row.advantages) for row in rows)) > 0
-        self.log_metric("passes/skipped", float(not learns))
-        return rows if learns else rows[: self.args.steps_per_generation]
+        read = [row for row in rows if more_terms or any(row.advantages)]
+        learned, played = map(sum, zip(*self.ranks.gather([(len(read), len(rows))]), strict=True))
+        self.log_metric("passes/skipped", 1 - learned / max(played, 1))
+        return read if learned else rows[: self.args.steps_per_generation]
 
     def lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
         """The rows as a batch, filled up with rows without loss so that slices and processes have equally many."""
@@ -70,7 +71,6 @@ class RowTrainer(ResumableTrainer):
         batch |= self.chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows)
         if self.projection is not None:
             batch.setdefault("marks", torch.zeros_like(batch["tool_mask"]))
-        batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
         return batch
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:

@@ -79,6 +79,21 @@ def test_an_update_without_signal_steps_as_one_whose_rows_are_read_but_reads_one
     assert second["entropy"] > 0
 
 
+def test_rows_without_a_gradient_are_not_read_and_count_in_the_denominator(policy: Path, tmp_path: Path) -> None:
+    def trained(advantage: float) -> Any:
+        rows = [*ROWS, row([1, 2], [3, 4, 5], advantages=(advantage,) * 3)]
+        trainer = small_trainer(policy, tmp_path, [collection(rows)])
+        trainer.train()
+        return trainer
+
+    part, full = trained(0.0), trained(1e-30)
+    (some, *_), (every, *_) = part.state.log_history, full.state.log_history
+    assert (some["batch/rows"], every["batch/rows"]) == (2, 3)
+    assert (some["passes/skipped"], every["passes/skipped"]) == (pytest.approx(1 / 3), 0)
+    for name, value in full.kept[0].items():
+        torch.testing.assert_close(part.kept[0][name], value, rtol=1e-4, atol=1e-7)
+
+
 def test_a_method_that_credits_nothing_is_stopped_with_the_likely_cause(policy: Path, tmp_path: Path) -> None:
     trainer = small_trainer(policy, tmp_path, [collection(NO_CREDIT, number) for number in range(20)])
     with pytest.raises(

@@ -203,12 +203,14 @@ class Updates(TrainerCallback):
             learning: tuple[str, ...] = () if self.trainer.adapters is None else self.trainer.adapters.learning()
             rows = [row for row in collection.rows if not self.roles or row.role in learning]
             samples = [one for one in map(Sample.of, rows) if one is not None]
-            learns = not alone and any(one.advantages.any() for one in samples)
-            if samples and not learns:  # a step without a gradient, as in the synchronous trainer
-                samples = [min(samples, key=lambda one: one.targets[0]).silenced()]
-            fitting = [one for one in samples if one.read <= self.token_budget]
-            if left_out := len(samples) - len(fitting):
-                longest = max(one.read for one in samples)
+            trained = sum(len(one.targets) for one in samples if one.read <= self.token_budget)
+            learned = [one for one in samples if one.advantages.any() and not alone]  # no other has a gradient
+            read = learned
+            if samples and not learned:  # a step without a gradient, as in the synchronous trainer
+                read = [min(samples, key=lambda one: one.targets[0]).silenced()]
+            fitting = [one for one in read if one.read <= self.token_budget]
+            if left_out := len(read) - len(fitting):
+                longest = max(one.read for one in read)
                 refusal = (
                     f"rows must have at most token_budget={self.token_budget} tokens, got {left_out} longer ones of "
                     f"up to {longest}; raise token_budget to {longest} or more, or bound the episodes."
@@ -220,12 +222,13 @@ class Updates(TrainerCallback):
                     passes = self.args.gradient_accumulation_steps * self.processes
                     cost = 6.0 * self.trainer.model.config.get_text_config().hidden_size
                     update = plan(fitting, passes, self.token_budget, cost, by_role=bool(self.roles))
+                    update = replace(update, trained=max(trained, 1))
                 except TooManyPassesError as error:
                     refusal = str(error)
                     logger.warning("collection %d is not trained on: %s", collection.number, refusal)
                 else:
                     self.number = collection.number
-                    self._log({"passes/skipped": float(not learns)})
+                    self._log({"passes/skipped": 1 - len(learned) / len(samples)})
                     if len(learning) < len(self.roles):
                         self._log({"role/learning": float(self.roles.index(learning[0]))})
                     return collection, update
