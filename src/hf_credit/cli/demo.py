@@ -91,6 +91,7 @@ class DemoRecipe:
             "max_sampled_tokens": self.budget,
             "instances_per_update": rows,
             "per_device_train_batch_size": rows,
+            "rows_per_forward": 64,
             "steps_per_generation": self.gradient_steps,
             "warmup_steps": self.gradient_steps,
             "seed": self.seed,
