@@ -66,6 +66,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to that")
 
 
+def calls_of(interaction: AgentInteraction) -> set[Any]:
+    """The calls that wait for a reply, of the only run."""
+    assert interaction._live is not None
+    ((_, waiting),) = interaction._live.endpoint._runs.values()
+    return waiting
+
+
 def said(interaction: AgentInteraction, state: AgentState) -> list[str]:
     (request,) = interaction.pending(state)
     return [message["content"] for message in request.messages]
@@ -229,8 +236,9 @@ def test_after_a_stop_the_model_reads_what_the_program_got(made: Made) -> None:
 
 def test_a_call_that_its_sdk_tries_again_is_the_same_call(made: Made) -> None:
     interaction = AgentInteraction("agent_programs:impatient")
-    state = interaction.start({"patience": 0.1, "again": True}, 0)
-    time.sleep(0.3)
+    state = interaction.start({"patience": 0.7, "again": True}, 0)
+    waiting = calls_of(interaction)
+    wait_until(lambda: sorted(one.gone() for one in waiting) == [False, True])
     after = interaction.advance(state, ["four"])
     assert (after.worth, len(after.answered), interaction.costs()["runs"]) == (4.0, 1, 1)
     interaction.close()
@@ -239,7 +247,8 @@ def test_a_call_that_its_sdk_tries_again_is_the_same_call(made: Made) -> None:
 def test_a_run_that_gave_up_waiting_is_restored(made: Made) -> None:
     interaction = AgentInteraction("agent_programs:impatient")
     state = interaction.start({"patience": 0.7, "again": False}, 0)
-    time.sleep(1.2)
+    waiting = calls_of(interaction)
+    wait_until(lambda: all(one.gone() for one in waiting))
     assert interaction.advance(state, ["four"]).worth == 4.0  # and not an outcome of giving up
     assert (interaction.costs()["lost"], interaction.costs()["runs"]) == (1, 2)
     interaction.close()
@@ -248,8 +257,7 @@ def test_a_run_that_gave_up_waiting_is_restored(made: Made) -> None:
 def test_a_reply_that_its_program_no_longer_waits_for_is_read_by_a_restored_run(made: Made) -> None:
     interaction = AgentInteraction("agent_programs:turns_away")
     state = interaction.start({"patience": 0.7}, 0)
-    assert interaction._live is not None
-    ((_, waiting),) = interaction._live.endpoint._runs.values()
+    waiting = calls_of(interaction)
     wait_until(lambda: sorted(one.gone() for one in waiting) == [False, True])
     after = interaction.advance(state, ["four"])
     assert (after.status, after.worth, len(after.answered)) == ("finished", 4.0, 1)

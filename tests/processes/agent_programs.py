@@ -144,7 +144,7 @@ def as_a_team(task, model):
     return float(task["word"] in (plan, code))
 
 
-@agent(columns=("number",), settle=0.3, max_calls=8)
+@agent(columns=("number",), settle=1.0, max_calls=8)
 def at_once(task, model):
     with ThreadPoolExecutor(3) as pool:
         said = list(pool.map(lambda n: chat(model, [user(f"{n}?")])["content"], range(3)))

@@ -37,7 +37,7 @@ async def later(task, answer):
     return answer
 
 
-@agent(columns=("number",), score=same, settle=0.3)
+@agent(columns=("number",), score=same, settle=1.0)
 async def at_once(task, model):
     loop = asyncio.get_running_loop()
     said = await asyncio.gather(*(loop.run_in_executor(None, chat, model, [user(f"{n}?")]) for n in range(2)))
