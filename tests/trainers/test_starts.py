@@ -121,7 +121,7 @@ def places(starts: Starts, tasks: Any, drawn: Mapping[int, Start], context: Loca
 
 
 def played(one: Start, success: float) -> Begun:
-    return one.key, one.left, one.length, success
+    return one.key, one.left, one.length, one.horizon, success
 
 
 # The draws
@@ -274,16 +274,47 @@ def test_short_walks_do_not_end_the_curriculum_of_long_ones(chat: Any) -> None:
     assert starts.horizons == {short.key: math.inf, failing.key: pytest.approx(4 - 2 * 0.35)}
 
 
-def test_a_horizon_that_has_reached_the_first_state_stays_there_whatever_comes_from_collections_under_way(
-    chat: Any,
-) -> None:
+def test_a_horizon_moves_by_what_was_measured_where_it_is_and_not_by_older_collections(chat: Any) -> None:
     starts = Starts("oracle", 0.35, Chain(), chat)
-    under_way = [Start(task=json.dumps(row), horizon=7.0, left=7, length=8) for row in rows(2)]
-    starts.horizon = 7.0
-    starts.learn([([played(under_way[0], 1.0)], [])])
-    assert starts.horizon == math.inf
-    starts.learn([([played(one, 0.0) for one in under_way], [])])
-    assert (starts.horizon, {*starts.horizons.values()}) == (math.inf, {math.inf})
+    first, second, third = (Start(task=json.dumps(row), horizon=1.0, left=1, length=8) for row in rows(3))
+    starts.learn([([played(first, 1.0), played(second, 1.0)], [])])
+    assert starts.horizon == pytest.approx(2.3)
+    starts.learn([([played(first, 1.0), played(third, 0.0)], [])])  # drawn before the first were learned from
+    assert starts.horizon == pytest.approx(2.3)
+    assert starts.horizons == {
+        first.key: pytest.approx(2.3), second.key: pytest.approx(2.3), third.key: 1.0  # of its own measurement
+    }  # fmt: skip
+    starts.horizon = starts.horizons[first.key] = math.inf
+    starts.learn([([played(first, 0.0), played(replace(second, task="new"), 0.0)], [])])
+    assert starts.horizon == starts.horizons[first.key] == math.inf
+
+
+def test_rows_of_one_task_move_its_horizon_once_by_their_mean_and_use_its_walk_once(chat: Any) -> None:
+    starts = Starts("own", 0.35, Chain(), chat)
+    known = Start(task=json.dumps(rows(1)[0]), replies=("1",) * 8, horizon=1.0, left=1, length=8)
+    starts.walks = {known.key: known}
+    of_processes = [([played(known, success)] * 2, []) for success in (1.0, 0.5)]
+    starts.learn(of_processes)
+    assert starts.horizons == {known.key: pytest.approx(1 + 2 * (0.75 - 0.35))}
+    assert starts.walks[known.key].uses == 1
+
+
+class OfTwo(LocalContext):
+    """One of two processes with as many rows."""
+
+    def gather(self, items: Any) -> Any:
+        return [*items, *items]
+
+
+def test_two_processes_begin_in_different_own_walks(chat: Any) -> None:
+    starts, drawn = Starts("own", 0.35, Chain(), chat), list[str]()
+    archive = [Start(task=json.dumps(row), replies=("1",) * 8) for row in rows(5)]
+    starts.walks = {one.key: one for one in archive}
+    for process in range(2):
+        context = context_of(Chain(), chat)
+        context.__class__, context.process = OfTwo, process
+        drawn += [one.key for one in starts.drawn(rows(8), context).values()]
+    assert sorted(drawn) == sorted(starts.walks)
 
 
 def test_a_walk_that_does_not_fit_the_context_is_not_begun_in_and_counted(chat: Any) -> None:
@@ -341,7 +372,8 @@ def test_own_successes_are_begun_in_and_few_do_not_come_again_and_again(chat: An
 
 
 def test_the_archive_keeps_the_newest_within_its_size(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hf_credit.trainers.starts._MOST_CHARACTERS", 3 * 8)
+    task = len('{"length": 8, "seed": 0}')  # tasks count, too: they may have images
+    monkeypatch.setattr("hf_credit.trainers.starts._MOST_CHARACTERS", 3 * (8 + task))
     starts, context = Starts("own", 0.35, Chain(), chat), context_of(Chain(), chat)
     updated(starts, context, rows(5), methods.make("outcome_reward"))
     assert [one.task for one in starts.walks.values()] == [f'{{"length": 8, "seed": {seed}}}' for seed in (2, 3, 4)]
@@ -351,9 +383,9 @@ def sudoku() -> EnvironmentInteraction:
     return EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
 
 
-def recorded_in(path: Path, task: Any, chat: Any, right: bool) -> Any:
+def recorded_in(path: Path, task: Any, chat: Any, right: bool, seed: int = 5) -> Any:
     """Writes an episode of Sudoku that succeeds or fails, as a run records it."""
-    start = RolloutRequest[Any](task={"seed": 5})
+    start = RolloutRequest[Any](task={"seed": seed})
     (_, _, (reply,)), *_ = walk(task, player_of(task, 1.0), start)[0]
     walked = walk(task, player_of(task, 1.0), start) if right else walk_again(task, [reply, reply], start)
     episode = recorded(task, chat, walked)
@@ -384,6 +416,15 @@ def test_a_file_of_recorded_episodes_is_begun_in(tmp_path: Path, chat: Any) -> N
     assert [one.left for one in drawn if one.left] == [1]
     (request,) = context.starts.values()
     assert request.state.world == episode.decisions[3].state.world
+    begins_later = json.loads(path.read_text()) | {"begun": 2}  # the end of an episode, as runs with starts record
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps(begins_later) + "\n")
+    with pytest.raises(ValueError, match="starts must name a file with a successful episode of a run"):
+        Starts(str(other), 0.35, task, chat)
+    recorded_in(other, task, chat, right=True, seed=6)
+    resumed = Starts(str(other), 0.35, task, chat)
+    resumed.load_state({**starts.state(), "horizon": 3.0})  # of a run with another file
+    assert (resumed.horizon, [*resumed.walks]) == (3.0, [*Starts(str(other), 0.35, task, chat).walks])
     recorded_in(path, task, chat, right=False)
     with pytest.raises(ValueError, match="starts must name a file with a successful episode of a run"):
         Starts(str(path), 0.35, task, chat)

@@ -81,7 +81,7 @@ def _demonstration(
             f"an episode must play again as it was recorded, got {in_one_line(error)}; name the task and the options "
             "that it was recorded with, or leave it out."
         ) from None
-    return Demonstration(task=task, episode=played)
+    return Demonstration(task=task, episode=played, begun=int(episode.begun))
 
 
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:

@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Any
@@ -30,12 +30,18 @@ Walk = tuple[list[Step], Any]
 _MOST_STEPS = 10_000  # where the length of contexts alone ends the episodes of a policy, nothing ends a script's
 
 
-def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[Any]) -> Walk:
+def walk(
+    interaction: Interaction[Any],
+    script: Script,
+    start: RolloutRequest[Any],
+    stepped: Callable[[], None] = lambda: None,
+) -> Walk:
     """Plays one scripted episode.
 
     Args:
         script: the player. It replies to the requests of a step in order, from one random generator.
         start: the task row and the seed of the episode and the script; if `None`, the row's seed, or 0. Or the state.
+        stepped: called before each step.
 
     Raises:
         ValueError: the episode does not end.
@@ -45,6 +51,7 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
     state = interaction.start(start.task, seed) if start.state is None else start.state
     steps: list[Step] = []
     while requests := interaction.pending(state):
+        stepped()
         if len(steps) == _MOST_STEPS:
             raise ValueError(
                 f"a scripted episode must end within {_MOST_STEPS} steps, got one of {interaction.name!r} that goes "
@@ -56,7 +63,12 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
     return steps, state
 
 
-def walk_again(interaction: Interaction[Any], replies: Sequence[str], start: RolloutRequest[Any]) -> Walk:
+def walk_again(
+    interaction: Interaction[Any],
+    replies: Sequence[str],
+    start: RolloutRequest[Any],
+    stepped: Callable[[], None] = lambda: None,
+) -> Walk:
     """Plays recorded replies; a ValueError says that the episode ends before the last one, or goes on after it."""
     left = list(reversed(replies))
 
@@ -65,7 +77,7 @@ def walk_again(interaction: Interaction[Any], replies: Sequence[str], start: Rol
             raise ValueError("it goes on after the last reply")
         return left.pop()
 
-    walked = walk(interaction, reply, start)
+    walked = walk(interaction, reply, start, stepped)
     if left:
         raise ValueError("it ends before the last reply")
     return walked
@@ -166,11 +178,13 @@ class Demonstration:
         task: identifies its task.
         episode: with the tokens that the policy reads and writes, as an `Engine` records them.
         shares: for each decision the distribution of each of its tokens; empty if only the tokens are known.
+        begun: the steps of its task that came before it, and are not in it.
     """
 
     task: str
     episode: Episode
     shares: tuple[Sequence[TokenShares], ...] = ()
+    begun: int = 0
 
 
 def task_of(start: RolloutRequest[Any]) -> str:

@@ -250,7 +250,7 @@ def likely_cause(logs: Mapping[str, Any], unread: str | None = None) -> str:
         )
     if "advantages/zero" not in logs:
         return "the method credits no decision; see `hf-credit methods`, and raise its group size."
-    mean = "unknown" if logs["reward"] is None else f"{logs['reward']:g}"  # no episode began at its first state
+    mean = "unknown" if logs.get("reward") is None else f"{logs['reward']:g}"  # no episode began at its first state
     return (
         f"all compared episodes have equal outcomes (mean {mean}); take easier or harder tasks, a policy "
         "that sometimes succeeds, larger groups, or intermediate rewards."

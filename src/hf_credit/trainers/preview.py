@@ -140,7 +140,7 @@ class Preview:
             yield f"Cosine of the gradients of {pair}: {value.mean:.2f} [{value.low:.2f}, {value.high:.2f}]"
         if (outcome := found.signals.get(OUTCOME)) is None:
             return
-        share, none = outcome.success, not outcome.success.mean
+        share, none = outcome.success, outcome.silent == 1
         if none or not outcome.measurable:
             between = f"(95% interval {share.low:.1%} to {share.high:.1%})"
             known = f"{share.mean:.1%} of the episodes of {share.n} tasks succeed {between}; "

@@ -81,9 +81,9 @@ class RunRecorder(TrainerCallback):
 
 
 def episodes_of_runs(path: str, chat: Chat, interaction: Interaction[Any]) -> Iterator[tuple[str, Episode]]:
-    """Yields the episodes that runs recorded, played again, each with its first state as JSON."""
+    """Yields the whole episodes that runs recorded, played again, each with its first state as JSON."""
     for one in recorded_demonstrations(path, chat, interaction)[0]:
-        if not isinstance(one.episode.decisions[0].state, RecordedState):  # a trace has no state of the task
+        if not one.begun and not isinstance(one.episode.decisions[0].state, RecordedState):  # as of a trace
             yield one.task, one.episode
 
 

@@ -6,7 +6,7 @@ import gc
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,6 +37,9 @@ NO_UPDATE: Mapping[str, Any] = {
     "lr_scheduler_kwargs": None,
     "optim": "sgd",  # which keeps no moments
     "beta": 0.0,
+    "entropy_coef": 0.0,
+    "use_adaptive_entropy": False,
+    "critic_first_updates": 0,
     "max_sampled_tokens": None,
     "logging_strategy": "steps",
     "logging_steps": 1,
@@ -88,12 +91,12 @@ class Projected:
         return whole.view(-1, self.width).sum(dim=0).double().cpu()
 
 
-@dataclass(kw_only=True)
 class Kept:
     """Plays each collection once, for all methods with the collector."""
 
-    inner: Collector
-    played: dict[int, tuple[RolloutBatch, Ledger]] = field(default_factory=dict)
+    def __init__(self, inner: Collector) -> None:
+        self.inner = inner
+        self.played: dict[int, tuple[RolloutBatch, Ledger]] = {}  # no field, which a run's record would write down
 
     def __call__(self, rows: Sequence[Any], context: Any, memory: Any = None) -> RolloutBatch:
         if context.update not in self.played:
@@ -148,12 +151,14 @@ class Collections(EpisodeCallback):
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         ends = [
-            ((trainer.accelerator.process_index, one.instance), one.episode.outcome, one.episode.metrics)
+            (
+                (trainer.accelerator.process_index, one.instance),
+                one.episode.outcome,
+                math.nan if one.later else one.episode.metrics.get("success", math.nan),
+            )
             for one in collected.trained
         ]
-        outcomes = [
-            (task, outcome, metrics.get("success", math.nan)) for task, outcome, metrics in trainer.ranks.gather(ends)
-        ]
+        outcomes = trainer.ranks.gather(ends)
         cost = self._kept.played[trainer.updates_collected][1]
         self.played.append(Played(cost=cost, outcomes=outcomes))
 

@@ -30,6 +30,8 @@ from hf_credit.trainers.signal import NO_UPDATE, OUTCOME, measure
 
 AGREEMENT = {"buckets": 32, "candidates": 4, "replays": 3, "value_actions": 4}  # at most
 ALL_EQUAL = "no two episodes that were compared had different outcomes, so their replays were not played"
+_OF_ANOTHER = "its verdicts are of another oracle than those of {}, which were replayed; ask for it alone"
+_NO_CREDIT = "it credits no decision that was replayed"
 TASKS = 16  # of a collection of single episodes; a method with several of each task has a quarter, at least 2
 
 
@@ -99,11 +101,17 @@ class SignalProtocol(Protocol):
         self, subject: policy.Subject, starts: Sequence[Any], asked: Mapping[str, Method]
     ) -> dict[str, Any]:
         """The rank correlation of the credit of replies with the returns of other replays of them."""
-        oracle = Oracled(subject.engine.interaction).check_oracle(None)
+        judged: list[tuple[Any, str]] = [(one.collector, label) for label, one in asked.items()]
+        judged = [one for one in judged if hasattr(one[0], "oracle") and getattr(one[0], "required", True)]
+        collector, first = judged[0] if judged else (None, "")
+        oracle = Oracled(subject.engine.interaction).chosen(collector and collector.oracle)
+        named = {label: asked[label].spec()["options"].get("oracle") for _, label in judged}
+        others = {label: _OF_ANOTHER.format(first) for label, own in named.items() if own != named[first]}
         found = policy.diagnose_policy(subject, starts[:64], self._few(), methods=asked, oracle=oracle)
-        credits = [one for one in found.events[0].credits if one.method in asked]
+        credits = [one for one in found.events[0].credits if one.method in asked and one.method not in others]
         status = {one.method: one.status.get("apart", "no reply has two replays without error") for one in credits}
         unknown = {label: why for label, why in status.items() if why != FidelityStatus.OK}
+        unknown = {**{label: _NO_CREDIT for label in asked if label not in status}, **unknown, **others}
         return {
             "agreement": {one.method: one.fidelity["apart"] for one in credits if "apart" in one.fidelity},
             "not_measured": {**unknown, **found.not_measured},

@@ -22,6 +22,7 @@ from typing import Any
 
 from hf_credit.collectors import Collector, RolloutBatch
 from hf_credit.content import plain_image
+from hf_credit.environments.randomness import stream
 from hf_credit.policies.scripted import Walk, player_of, recorded, success_of, walk, walk_again
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.arrivals import released
@@ -49,7 +50,7 @@ class Start:
         share: uniform in [0, 1); it decides between the horizon and a later state.
         horizon: number of steps before the end of the walk.
         left, length: number of steps that are left there, and of the walk; 0 if it could not be played.
-        uses: number of rows that began in it before.
+        uses: number of updates in which rows began in it before.
     """
 
     task: str
@@ -67,12 +68,12 @@ class Start:
 
     @property
     def characters(self) -> int:
-        """The number of characters of its replies."""
-        return sum(map(len, self.replies))
+        """The number of characters of its task, which may have images, and its replies."""
+        return len(self.task) + sum(map(len, self.replies))
 
 
 Rows = Sequence[Mapping[str, Any]]
-Begun = tuple[str, int, int, float | None]  # key, left and length of a start, with the success at the horizon
+Begun = tuple[str, int, int, float, float | None]  # key, left, length and horizon of a start, and the success there
 News = tuple[list[Begun], list[Start]]  # with own successes, whose walks every process keeps
 
 
@@ -106,7 +107,7 @@ class Starts:
         if self.own or self.player is not None:
             return
         for state, episode in episodes_of_runs(source, chat, interaction):
-            if success_of(episode) >= _SUCCEEDED:
+            if success_of(episode) >= _SUCCEEDED and len(episode.steps) > 1:
                 known = _known(episode, state)
                 self.walks[known.key] = known
         if not self.walks:
@@ -117,9 +118,10 @@ class Starts:
 
     def drawn(self, rows: Rows, context: LocalContext) -> dict[int, Start]:
         """Draws a walk to begin in for the task rows of this process, by their places; none for first states."""
-        draws = context.draws("starts")
+        draws, everywhere = context.draws("starts"), stream(context.seed, "starts", context.update)
         known = [one for key, one in self.walks.items() if self._horizon_of(key) < math.inf]
-        archived = draws.sample(known, min(len(known), len(rows)))
+        counts = context.gather([len(rows)])  # each walk is begun in by one process
+        archived = everywhere.sample(known, min(len(known), sum(counts)))[context.process :: len(counts)]
         offset = draws.random()  # shares are uniform, but spread evenly: of four rows one begins at its first state
         starts: dict[int, Start] = {}
         for place, number in enumerate(draws.sample(range(len(rows)), len(rows))):
@@ -147,11 +149,12 @@ class Starts:
             successes.setdefault(one.instance, []).append(float(success >= _SUCCEEDED))
             # In a random world only the first branch draws what the walk will draw when it is played again.
             is_first = one.instance not in new_walks or not any(one.episode.branch)
+            is_first &= len(one.episode.steps) > 1
             if self.own and success >= _SUCCEEDED and not one.later and is_first:
                 new_walks[one.instance] = _known(one.episode, _as_json(rows[one.instance]))
         at_horizon = {place for place, one in starts.items() if one.left and one.share < _LATER and place in successes}
         begun = [
-            (one.key, one.left, one.length, fmean(successes[place]) if place in at_horizon else None)
+            (one.key, one.left, one.length, one.horizon, fmean(successes[place]) if place in at_horizon else None)
             for place, one in starts.items()
         ]
         context.mean("starts/success", [fmean(successes[place]) for place in starts if place in at_horizon])
@@ -161,20 +164,33 @@ class Starts:
         return replace(collected, rollouts=marked), (begun, [*new_walks.values()])
 
     def learn(self, news: Sequence[News]) -> None:
-        """Moves the horizons, and adds own successes to the archive, by the news of all processes in their order."""
+        """Moves the horizons, and adds own successes to the archive, by the news of all processes in their order.
+
+        A horizon moves once, by the mean of its rows, and only by what was measured where it is: collections that were
+        under way together would each move it.
+        """
         fresh: list[float] = []
-        for key, left, length, success in (one for begun, _ in news for one in begun):
-            self.longest = max(self.longest, length)
+        by_task: dict[str, list[Begun]] = {}
+        for told in (told for begun, _ in news for told in begun):
+            by_task.setdefault(told[0], []).append(told)
+        for key, rows in by_task.items():
+            _, left, lengths, (horizon, *_), successes = zip(*rows, strict=True)
+            self.longest = max(self.longest, length := max(lengths))
             known = self.walks.pop(key, None)
-            if known is not None and not (self.own and (not left or known.uses + 1 == _MOST_USES)):
+            if known is not None and not (self.own and (not any(left) or known.uses + 1 == _MOST_USES)):
                 self.walks[key] = replace(known, uses=known.uses + 1)
-            if success is not None:
-                fresh += [] if key in self.horizons or length < self.horizon else [success]
-                self.horizons[key] = self._moved(self.horizons.pop(key, self.horizon), success, length)
+            if not (measured := [success for success in successes if success is not None]):
+                continue
+            if key not in self.horizons:
+                fresh += [fmean(measured)] if horizon == self.horizon <= length else []
+            elif horizon != self.horizons[key]:
+                continue
+            self.horizons.pop(key, None)  # the latest is the last
+            self.horizons[key] = self._moved(horizon, fmean(measured), length)
         if fresh:
             self.horizon = self._moved(self.horizon, fmean(fresh), self.longest)
         for one in (one for _, own in news for one in own):
-            if len(one.replies) > 1 and self._horizon_of(key := one.key) < math.inf:
+            if self._horizon_of(key := one.key) < math.inf:
                 self.walks.pop(key, None)  # the newest comes last
                 self.walks[key] = one
         while len(self.horizons) > _MOST_TASKS:
@@ -191,18 +207,20 @@ class Starts:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave."""
         self.horizon, self.longest, self.horizons = state["horizon"], state["longest"], dict(state["horizons"])
-        self.walks = {one.key: one for one in (Start(**values) for values in state["walks"])}
+        kept = {one.key: one for one in (Start(**values) for values in state["walks"])}
+        # Those of a file are as it has them now, in the order and with the uses of then.
+        known = {key: one for key, one in kept.items() if self.own or key in self.walks}
+        self.walks = known if self.own else {**known, **{key: known.get(key, one) for key, one in self.walks.items()}}
 
     def _placed(self, rows: Rows, starts: Mapping[int, Start], context: LocalContext) -> dict[int, Start]:
         """Plays the walks, and tells the context where task rows begin. Returns the starts with their places."""
 
         def play(place: int) -> Walk:
-            context.progressed()
             if self.player is not None:
-                return walk(self.interaction, self.player, RolloutRequest(task=rows[place]))
+                return walk(self.interaction, self.player, RolloutRequest(task=rows[place]), context.progressed)
             task, state_of = starts[place].task, Replayable(self.interaction).state_from_json
             begun = RolloutRequest(task=json.loads(task)) if self.own else RolloutRequest(state=state_of(task))
-            return walk_again(self.interaction, starts[place].replies, begun)
+            return walk_again(self.interaction, starts[place].replies, begun, context.progressed)
 
         engine, threads = context.engine, Batched(self.interaction).side_by_side
         threads = threads if engine is None else min(threads, engine.max_concurrent)  # others have the rest
@@ -237,8 +255,6 @@ class Starts:
         return self.horizons.get(task, self.horizon)
 
     def _moved(self, horizon: float, success: float, length: int) -> float:
-        if horizon == math.inf:  # for good, as collections that were under way may come later
-            return horizon
         here = min(horizon, length)
         moved = max(1.0, here + max(2.0, here / 4) * (success - self.success))
         return math.inf if moved >= length else moved
