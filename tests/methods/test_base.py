@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from hf_credit import TruncatedPPOTrainer, methods
@@ -19,6 +20,7 @@ from hf_credit.methods.base import (
     compare_outcomes,
     mean_over_shared,
     outcomes_of,
+    weighted,
     without_errors,
 )
 from hf_credit.rollouts import Ending, LocalContext
@@ -126,3 +128,10 @@ def test_instances_are_numbered_over_all_processes(hand):
 
     context = WithoutEpisodesElsewhere([3], [9])
     assert [*compare_outcomes(own, lambda _, groups: groups, context).values()] == [3, 4]
+
+
+def test_credit_in_numpys_numbers_becomes_pythons_which_a_checkpoint_can_hold() -> None:
+    given = Credit(decisions={"a": np.float64(2.0), "b": (np.float64(1.0),)}, weights={"a": 0.5})
+    found = weighted(given)
+    assert found == {"a": 1.0, "b": (1.0,)}
+    assert [type(one) for one in (found["a"], *found["b"])] == [float, float]  # type: ignore[misc]

@@ -268,6 +268,17 @@ def test_a_run_whose_tokens_are_spent_ends_and_goes_on_only_with_more(
     assert train(spent + 1)[0] == 2
 
 
+def test_a_run_whose_tokens_are_spent_is_saved_and_evaluated_at_its_last_step(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    settings = {"save_steps": 100, "eval_strategy": "steps", "eval_steps": 100, "max_sampled_tokens": 1}
+    held_out = {"eval_dataset": Dataset.from_list([{"seed": seed} for seed in range(2)])}
+    trainer = runs.build(micro_policy, tmp_path, max_steps=3, tasks=32, trainer_kwargs=held_out, **settings)
+    trainer.train()
+    assert (tmp_path / "checkpoint-1" / MANIFEST).is_file()
+    assert any("eval_reward" in entry for entry in trainer.state.log_history)
+
+
 # A disk that is full ----------------------------------------------------------------------------------------------
 
 

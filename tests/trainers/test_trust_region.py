@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig
 from torch import Tensor, nn
 from transformers import Qwen3Config
 
@@ -198,6 +199,14 @@ def test_the_logged_divergence_is_that_of_the_logged_step(one_update: Callable[.
     assert epochs[0]["trust_region/kl"] == every[1]["trust_region/kl"]
 
 
+@pytest.mark.filterwarnings("ignore:.*lora.*")
+def test_dropout_is_no_divergence(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    adapter = LoraConfig(target_modules=["q_proj"], lora_dropout=0.5, init_lora_weights=False)
+    still = PLAY | {"learning_rate": 0.0}
+    logged = one_update(micro_policy, trainer_kwargs={"peft_config": adapter}, **still).state.log_history
+    assert logged[0]["trust_region/kl"] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
     one_update: Callable[..., Any], micro_policy: Path
 ) -> None:
@@ -231,5 +240,5 @@ def test_the_projection_changes_the_second_update_and_not_the_first(
     near = one_update(micro_policy, **whole).kept
     free = one_update(micro_policy, **{**whole, "trust_region": None, "trust_region_tool": None}).kept
     for key, value in free[0].items():
-        torch.testing.assert_close(near[0][key], value, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(near[0][key], value, rtol=1e-3, atol=0.02 * float(value.abs().max()))
     assert any((near[1][key] - value).abs().max() > 1e-3 for key, value in free[1].items())

@@ -324,8 +324,8 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
 
     def scaled(value: DecisionCredit, weight: float) -> DecisionCredit:
         if isinstance(value, Sequence):
-            return tuple(weight * token for token in value)
-        return None if value is None else weight * value
+            return tuple(float(weight * token) for token in value)
+        return None if value is None else float(weight * value)
 
     return {name: scaled(value, credit.weights.get(name, 1.0)) for name, value in credit.decisions.items()}
 

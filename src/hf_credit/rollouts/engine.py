@@ -257,7 +257,7 @@ class Engine(Generic[S]):
             ending,
             running.decisions,
             outcome=_finite("outcome", self.interaction.outcome(running.state)) if scored else math.nan,
-            metrics=dict(self.interaction.metrics(running.state)),
+            metrics={name: float(value) for name, value in self.interaction.metrics(running.state).items()},
             next_context=self._next_context(running) if ending == Ending.CUT else None,
             final_state=running.state,
         )

@@ -86,20 +86,28 @@ class IntervalsOfThisRun(TrainerCallback):
 
 
 class StopWhenSpent(TrainerCallback):
-    """Ends a training once `max_sampled_tokens` are sampled, and all episodes of the generation are trained on."""
+    """Ends a training once `max_sampled_tokens` are sampled, and all episodes of the generation are trained on.
+
+    By steps it is saved and evaluated then, as at its last step.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.on_step_end(args, state, control)  # the run that is resumed may have ended
+        control.should_training_stop |= self._spent(args)  # the run that is resumed may have ended
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._spent(args):
+            control.should_training_stop = True
+            control.should_save |= args.save_strategy == "steps"
+            control.should_evaluate |= args.eval_strategy == "steps"
+
+    def _spent(self, args: Any) -> bool:
         def spent() -> bool:  # where only the main process has the ledger, too
             return bool(self.trainer.ledger.completion_tokens >= args.max_sampled_tokens)
 
-        if not self.trainer.in_generation:
-            control.should_training_stop |= from_main(self.trainer.accelerator, spent)
+        return not self.trainer.in_generation and bool(from_main(self.trainer.accelerator, spent))
 
 
 class WarnWithoutSignal(EpisodeCallback):

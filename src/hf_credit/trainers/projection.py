@@ -103,14 +103,13 @@ class Projection(Component):
             dtype
         )
 
-    @torch.no_grad()
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not control.should_log:
             return
         accelerator = self.trainer.accelerator
         sums = torch.zeros(4, dtype=torch.float64, device=accelerator.device)
-        for batch in self.trainer.played_batches():
-            for part in self._parts(batch):
+        with self.trainer.reading():  # as the old policy was read
+            for part in (part for batch in self.trainer.played_batches() for part in self._parts(batch)):
                 old = self._tops_of(part)
                 kl = divergence_from_old(old, *self._new_tops(self._states(part), old))
                 mask = part["tool_mask"].bool()

@@ -110,6 +110,18 @@ def test_a_row_that_is_too_long_is_left_out_counted_and_costs_no_other(policy: P
     assert trainer.state.log_history[0]["batch/rows"] == 2
 
 
+def test_a_collection_whose_only_row_with_a_gradient_is_too_long_takes_a_step_without_one(
+    policy: Path, tmp_path: Path
+) -> None:
+    silent = row([1], [2, 3], advantages=(0.0, 0.0))
+    trainer = small_trainer(policy, tmp_path, [collection([silent, row([1], range(5, 30))])], token_budget=20)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert not any(value.any() for value in trainer.kept[0].values())
+    (logged, *_) = trainer.state.log_history
+    assert (logged["collections/rows_too_long_total"], logged["passes/skipped"]) == (1, 1)
+
+
 def test_an_update_of_too_many_passes_takes_no_step_is_counted_and_the_run_goes_on(
     policy: Path, tmp_path: Path
 ) -> None:

@@ -106,12 +106,12 @@ class Updates(TrainerCallback):
         credited: CreditedRollouts | None = None
         if self.supply is not None:
             try:
-                collection, update = self._drawn()
+                collection, update, trained = self._drawn()
                 credited = collection.credited
                 targets, self._targets = self._targets, []
                 answers = [
                     (own, credited is not None, "", [self._share_of(process, one) for one in targets])
-                    for process, own in enumerate(self._laid_out(collection, update))
+                    for process, own in enumerate(self._laid_out(collection, update, trained))
                 ]
             except Exception as error:  # the other processes wait for an answer, whatever went wrong
                 failure, answers = error, [([], False, f"{type(error).__name__}: {error}", [])] * self.processes
@@ -187,8 +187,8 @@ class Updates(TrainerCallback):
         ends = [count * process // self.processes for process in range(self.processes + 1)]
         return [slice(*pair) for pair in pairwise(ends)]
 
-    def _drawn(self) -> tuple[Collection, Update]:
-        """The next collection that is not too old, has credit, and fits.
+    def _drawn(self) -> tuple[Collection, Update, int]:
+        """The next collection that is not too old, has credit, and fits, and its tokens in the loss.
 
         Rows longer than `token_budget` are left out. A collection takes no step if no row is left, or if it needs more
         passes than an update has.
@@ -203,14 +203,10 @@ class Updates(TrainerCallback):
             learning: tuple[str, ...] = () if self.trainer.adapters is None else self.trainer.adapters.learning()
             rows = [row for row in collection.rows if not self.roles or row.role in learning]
             samples = [one for one in map(Sample.of, rows) if one is not None]
-            trained = sum(len(one.targets) for one in samples if one.read <= self.token_budget)
-            learned = [one for one in samples if one.advantages.any() and not alone]  # no other has a gradient
-            read = learned
-            if samples and not learned:  # a step without a gradient, as in the synchronous trainer
-                read = [min(samples, key=lambda one: one.targets[0]).silenced()]
-            fitting = [one for one in read if one.read <= self.token_budget]
-            if left_out := len(read) - len(fitting):
-                longest = max(one.read for one in read)
+            fitting = [one for one in samples if one.read <= self.token_budget]
+            learned = [one for one in fitting if one.advantages.any() and not alone]  # no other has a gradient
+            if left_out := len(samples) - len(fitting):
+                longest = max(one.read for one in samples)
                 refusal = (
                     f"rows must have at most token_budget={self.token_budget} tokens, got {left_out} longer ones of "
                     f"up to {longest}; raise token_budget to {longest} or more, or bound the episodes."
@@ -221,8 +217,9 @@ class Updates(TrainerCallback):
                 try:
                     passes = self.args.gradient_accumulation_steps * self.processes
                     cost = 6.0 * self.trainer.model.config.get_text_config().hidden_size
-                    update = plan(fitting, passes, self.token_budget, cost, by_role=bool(self.roles))
-                    update = replace(update, trained=max(trained, 1))
+                    # Without any, a step without a gradient, as in the synchronous trainer.
+                    read = learned or [min(fitting, key=lambda one: one.targets[0]).silenced()]
+                    update = plan(read, passes, self.token_budget, cost, by_role=bool(self.roles))
                 except TooManyPassesError as error:
                     refusal = str(error)
                     logger.warning("collection %d is not trained on: %s", collection.number, refusal)
@@ -231,7 +228,7 @@ class Updates(TrainerCallback):
                     self._log({"passes/skipped": 1 - len(learned) / len(samples)})
                     if len(learning) < len(self.roles):
                         self._log({"role/learning": float(self.roles.index(learning[0]))})
-                    return collection, update
+                    return collection, update, sum(len(one.targets) for one in fitting)
             which = "unfit" if samples else "without_credit"
             self._log({**collection.metrics, f"collections/{which}_total": 1.0})
             self.supply.trained(collection.number)
@@ -267,14 +264,14 @@ class Updates(TrainerCallback):
             self._log({"collections/dropped_total": 1.0})
             self.supply.dropped(collection.number)
 
-    def _laid_out(self, collection: Collection, update: Update) -> list[Passes]:
+    def _laid_out(self, collection: Collection, update: Update, trained: int) -> list[Passes]:
         """The passes of each process, in the layout of TRL's loss.
 
         TRL divides the loss of a micro-batch by its own tokens and by the number of micro-batches. Here all losses are
         divided by the tokens of the update, so that each token has the same weight. TRL divides by at least one token
         a pass; with fewer, the advantages are scaled to compensate.
         """
-        share = update.trained / self.args.gradient_accumulation_steps
+        share = trained / self.args.gradient_accumulation_steps
         counted = max(share, self.processes)
         found: list[Passes] = [[] for _ in range(self.processes)]
         read = []

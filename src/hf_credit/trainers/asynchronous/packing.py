@@ -84,14 +84,12 @@ class Update:
         rows: the samples of each pass, ordered so that those with a shared beginning are neighbours. The passes of one
             micro-batch, one for each process, are neighbours too and cost about the same.
         idle: number of passes, the last ones, that repeat part of a sample with weight 0.
-        trained: number of tokens in the loss.
         read: number of tokens that all passes read.
         apart: number of tokens that would be read with one pass for each sample.
     """
 
     rows: tuple[tuple[Sample, ...], ...]
     idle: int
-    trained: int
     read: int
     apart: int
 
@@ -130,7 +128,6 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
     return Update(
         rows=(*rows, *[(shortest.silenced(),)] * (passes - len(rows))),
         idle=passes - len(rows),
-        trained=sum(len(one.targets) for one in samples),
         read=sum(of.tokens(first, last) for of, first, last in order),
         apart=sum(one.read for one in samples),
     )
