@@ -19,6 +19,7 @@ from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.preview import _at_hand, preview
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.recording import transcript
+from hf_credit.trainers.rows import RowTrainer
 
 
 def test_a_preview_shows_what_the_policy_reads_and_writes_and_saves_nothing(
@@ -208,6 +209,24 @@ def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..
     assert replace(found, signal=turned).conclusion() == found.conclusion()
     alone = replace(found.signal, signals={"verifiable_process": found.signal.signals["verifiable_process"]})
     assert "The outcome" not in str(replace(found, signal=alone))
+
+
+def test_seconds_and_memory_are_those_of_an_update_whose_every_row_is_read(
+    recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    score = RowTrainer.scores_of_rows
+
+    def scored(trainer: Any, model: Any, rows: dict[str, Any], *asked: Any, **more: Any) -> Any:
+        read.append(len(rows["prompt_ids"]))
+        return score(trainer, model, rows, *asked, **more)
+
+    monkeypatch.setattr(RowTrainer, "scores_of_rows", scored)
+    path = recipe(task_options={"size": 4, "blanks": 12})
+    found = preview(["--config", str(path), "--method", "outcome_reward"], tasks=4, shown=0, collections=2)
+    assert found.metrics["advantages/zero"] == 1
+    *whole, last = read
+    assert (sum(whole) > 4, last) == (True, 1)
 
 
 def test_a_task_without_an_oracle_is_advised_only_what_it_has() -> None:
