@@ -199,7 +199,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
             ]
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
             weighted = self.weighted(rows)
-            batch = self.lay_out(self.ranks.even_out(self.to_read(weighted) if training else weighted, together))
+            read = self.ranks.even_out(self.to_read(weighted) if training else weighted, together)
+            batch = self.lay_out(read, self.args.steps_per_generation if training else 1)
             tokens = sum(self.ranks.gather([sum(sum(row.loss_mask) for row in weighted)]))  # also of rows not read
             batch["num_items_in_batch"] = torch.tensor(tokens, device=self.accelerator.device)
         self.log_episodes(collected, advantages)

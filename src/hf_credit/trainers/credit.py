@@ -19,7 +19,6 @@ from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import Decision, Interaction, decision_rows
-from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.rollouts.samplers import CONTINUATIONS
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
@@ -176,15 +175,11 @@ class CreditTrainer(EpisodeTrainer):
     def decision_logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
         """The log-probability of each token of each decision under the policy. Called on every process."""
         rows = decision_rows(decisions, [float(place) for place in range(len(decisions))])
-        needed = self.ranks.all_max(len(rows))  # sharded weights need equally many passes on every process
-        if not needed:
+        if not self.ranks.all_max(len(rows)):
             return []
-        rows += [padding_row(self.chat.reply_ids(""))] * (needed - len(rows))
-        batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)
-        batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
-        batch |= self.chat.media.of_rows((row.prompt_ids, row.completion_ids) for row in rows)
         found: list[list[float]] = [[] for _ in decisions]
-        for row, values in zip(rows, self.logprobs_of_rows(self.model, batch).tolist(), strict=True):
+        # Sharded weights need equally many passes on every process, hence the last rows.
+        for row, values in zip(rows, self.logprobs_of_rows(self.model, self.lay_out(rows)).tolist(), strict=False):
             for place, marked, value in zip(row.advantages, row.loss_mask, values, strict=False):
                 if marked:
                     found[int(place)].append(value)

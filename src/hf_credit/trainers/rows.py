@@ -60,9 +60,8 @@ class RowTrainer(ResumableTrainer):
         self.log_metric("passes/skipped", 1 - learned / max(played, 1))
         return read if learned else rows[: self.args.steps_per_generation]
 
-    def lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
+    def lay_out(self, rows: list[Row], slices: int = 1) -> dict[str, Tensor]:
         """The rows as a batch, filled up with rows without loss so that slices and processes have equally many."""
-        slices = self.args.steps_per_generation if self.model.training else 1
         needed = -(-max(self.ranks.all_max(len(rows)), 1) // slices) * slices
         idle = padding_row(self.chat.reply_ids(""), logprobs=self.use_vllm)
         rows = [*rows, *[idle] * (needed - len(rows))]
