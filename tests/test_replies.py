@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_arguments_in_xml_have_the_types_of_the_tool_and_are_text_without() -> N
         ('{"name": "look", "arguments": {"n": 1e999}}', "must be finite"),
         ('{"name": "look", "arguments": {"n": ' + "9" * 5000 + "}}", "300 digits"),
         ('{"name": "look", "arguments": {"n": ' + "[" * 40 + "]" * 40 + "}}", "32 deep"),
-        ("[" * 5000, "deep"),
+        ("[" * 15_000, "deep|must be JSON"),  # as deep as this version of Python reads
         ('{"name": "look", "arguments": {"at": "' + "x" * 20_000 + '"}}', "more than 16,384 characters"),
         ("<function=look><parameter=at>box</function>", "not closed"),
     ],
@@ -255,7 +256,8 @@ def test_a_call_that_cannot_be_read_says_why_and_leaves_the_others(text: str, wh
     reply = f'<tool_call>{text}</tool_call><tool_call>{{"name": "look"}}</tool_call>'
     said = read_reply(reply)
     assert [call.name for call in said.calls] == ["look"]
-    assert [why in call.why for call in said.bad_calls] == [True]
+    (bad,) = said.bad_calls
+    assert re.search(why, bad.why)
 
 
 def test_arguments_that_cannot_be_read_are_kept_as_written_and_calls_without_a_name_are_text() -> None:

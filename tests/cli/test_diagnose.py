@@ -137,6 +137,7 @@ def test_a_policy_of_the_hub_needs_a_folder_to_write_to(command) -> None:
 
 def test_the_signal_of_methods_is_measured_beside_the_outcome(command, trained_run, tmp_path) -> None:
     asked = ("--protocol", "signal", "--method", "verifiable_process", "--method", "rloo", "--collections", 3)
+    asked += ("--option", "blanks=12")  # in which the policy never succeeds
     small = ("--episodes", 12, "--buckets", 3, "--output", tmp_path)
     code, out, err = command("diagnose", trained_run, *asked, *small)
     assert code == 0, err

@@ -242,13 +242,14 @@ def test_what_reads_otherwise_in_parts_is_found_by_trying_once(model, tokenizer,
     forgetful = copy.deepcopy(model)
     attend = forgetful.model.forward
 
-    def without_cached(*args, past_key_values=None, attention_mask=None, **kwargs):
+    def without_cached(*args, attention_mask=None, **kwargs):
         """Sees nothing of what was cached before this call, as a layer with a state of its own might."""
-        before = 0 if past_key_values is None else past_key_values.get_seq_length()
+        held = kwargs.get(CACHE)
+        before = 0 if held is None else held.get_seq_length()
         if before:
             attention_mask = attention_mask.clone()
             attention_mask[:, :before] = 0
-        return attend(*args, past_key_values=past_key_values, attention_mask=attention_mask, **kwargs)
+        return attend(*args, attention_mask=attention_mask, **kwargs)
 
     monkeypatch.setattr(forgetful.model, "forward", without_cached)
     generate = sampler(forgetful, tokenizer, max_new_tokens=1, temperature=0)

@@ -83,7 +83,8 @@ def test_a_failed_episode_has_its_exception(chat):
     assert isinstance(broken.exception, KeyError)
     assert (broken.error, fine.exception, fine.error) == ("KeyError: 'anwser'", None, None)
     assert "exception" not in repr(broken)
-    assert replace(broken, exception=None) == broken
+    sound = replace(broken, outcome=0.0)  # NaN is equal to nothing
+    assert replace(sound, exception=None) == sound
 
 
 def test_a_recorded_failure_does_not_keep_local_variables_alive(chat):

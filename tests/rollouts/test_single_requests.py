@@ -105,7 +105,11 @@ class Singles:
 
 def plain(episodes):
     return [
-        replace(one, exception=None, decisions=tuple(replace(d, id="") for d in one.decisions)) for one in episodes
+        (
+            replace(one, exception=None, outcome=0.0, decisions=tuple(replace(d, id="") for d in one.decisions)),
+            str(one.outcome),  # NaN is equal to nothing
+        )
+        for one in episodes
     ]
 
 

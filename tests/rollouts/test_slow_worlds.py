@@ -70,10 +70,14 @@ class Says:
 def plain(episodes: Any) -> list[Any]:
     """Episodes without ids of decisions, and exceptions by their message."""
     return [
-        dataclasses.replace(
-            episode,
-            exception=None,
-            decisions=tuple(dataclasses.replace(decision, id="") for decision in episode.decisions),
+        (
+            dataclasses.replace(
+                episode,
+                exception=None,
+                outcome=0.0,
+                decisions=tuple(dataclasses.replace(decision, id="") for decision in episode.decisions),
+            ),
+            str(episode.outcome),  # NaN is equal to nothing
         )
         for episode in episodes
     ]

@@ -18,7 +18,7 @@ from hf_credit.verifiers.numerals import number
 # A letter in brackets, alone, or before punctuation: "A cat" does not choose A.
 _LETTER = r"(?:\(([A-Za-z])\)|([A-Za-z])(?=[.:),]|\s*$))"
 _CHOICE = re.compile(
-    rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s*)?{_LETTER}", re.IGNORECASE
+    rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*(?::\s*)?)?{_LETTER}", re.IGNORECASE
 )
 _AND = r"(?:[,;/&]|\b(?:and|or)\b)"
 _ANOTHER = re.compile(  # but not the "i" of "i.e."

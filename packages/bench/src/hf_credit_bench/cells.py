@@ -329,7 +329,7 @@ _policy = lru_cache(maxsize=8)(policy_at_start)
 
 
 @lru_cache(maxsize=64)
-def _ends(problem: Problem) -> tuple[float, float, float]:
+def ends_of(problem: Problem) -> tuple[float, float, float]:
     """Returns J at the start and its maximum, and the tokens of an episode at the start."""
     policy = _policy(problem)
     truth = Truth(policy)
@@ -339,7 +339,7 @@ def _ends(problem: Problem) -> tuple[float, float, float]:
 
 def instances_of(job: Job) -> int:
     """Returns the number of task rows of an update with the tokens of about `EPISODES` episodes."""
-    _, _, length = _ends(_problem(job))
+    _, _, length = ends_of(_problem(job))
     return max(1, round(2 * EPISODES * length / _score(job, 2, 8).tokens))
 
 
@@ -376,7 +376,7 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
     by more than `LEAST_GAIN`, or downwards as long as it grows.
     """
     world = _problem(job)
-    start, end, length = _ends(world)
+    start, end, length = ends_of(world)
     budget = round(UPDATES * EPISODES * length)
     rows = instances or instances_of(job)
 

@@ -15,7 +15,7 @@ from hf_credit.evaluation.markdown import Markup, code, escaped, table
 from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired_difference
 from hf_credit.files import replaced
 from hf_credit_bench import fields
-from hf_credit_bench.cells import Cells, error_of, to_rows
+from hf_credit_bench.cells import Cells, ends_of, error_of, to_rows
 from hf_credit_bench.fields import BASE, EXACT, FIELDS, KINDS, LADDER, RUNGS, TABLE
 from hf_credit_bench.measures import STEPS, make_problem
 from hf_credit_bench.play import REFERENCES
@@ -215,8 +215,10 @@ def _tasks(cells: Cells) -> str:
         pays = Markup(said or "".join(f"**{one}**" for one in others[:1]))
         gains, base = fields.gains(found), fields.areas_of(found, BASE)
         gained = [signed(gains[name]) if name in gains else "" for name in (EXACT, fields.STARTS, fields.JUDGED)]
-        where = rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))
         if base:
+            decisions = f"{ends_of(make_problem(rung.problem, **rung.dials))[2]:.2g} decisions"
+            dials = [f"{name}={value}" for name, value in sorted(rung.dials.items())]
+            where = rung.said or ", ".join([decisions, *dials])
             named_so = Markup(code(rung.problem))
             rows.append([_isolates(rung.problem), named_so, where, f"{fmean(base):.2f}", *gained, pays])
     header = ["Your task", "problem", "field", code(BASE), "exact advantages", "perfect starts", "verdicts"]
