@@ -95,6 +95,18 @@ def test_the_statistics_of_a_tree(hand):
     assert (memory.generated, memory.unbranched) == (3, 2)
 
 
+def test_an_update_adds_to_what_is_not_forgotten_of_earlier_ones(hand):
+    collected, _ = tree(hand)
+    before = remembering({START: seen(10, (1, 1), (1, 1))}, 30, 20)
+    memory = BranchAdvantages(forgetting=0.4)(collected, critic({1: 0.4, 5: 0.7}), before).memory
+    # .4 of 10 visits, of noise 10 and 10 tokens at each depth, of 30 tokens and of 20, plus what is seen of the tree.
+    spread = 1 - 2.718281828459045**-0.5
+    start = memory.profiles[START]
+    assert start.noise == pytest.approx((4 + 0.09 * spread, 4 + 0.29 * 2 * spread))
+    assert (start.visits, *start.tokens) == pytest.approx((5, 5, 5))
+    assert (memory.generated, memory.unbranched) == pytest.approx((15, 10))
+
+
 def test_statistics_decay_and_rare_states_are_dropped():
     memory = remembering({START: seen(10, (1,), (1,)), "1": seen(1, (1,), (1,))}, 30, 20)
     after = memory.plus({START: seen(2, (4, 1), (1, 1))}, 3, 2, 0.4)

@@ -93,19 +93,21 @@ def test_without_history_the_thinker_has_its_contribution_and_the_solver_the_out
     assert context.metrics["contribution/solver/trust"] == [0.5]
 
 
+HELPED = Moments(
+    names=("thinker/contribution", "solver/contribution", "solver/joint", "solver/solo"),
+    means=(0.4, 0.4, 0.6, 0.2), variances=(0.25, 0.25, 0.24, 0.16), seen=(60,) * 4,
+)  # fmt: skip
+
+
 def test_with_history_each_has_the_papers_reward(chat: Any) -> None:
-    memory = Moments(
-        names=("thinker/contribution", "solver/contribution", "solver/joint", "solver/solo"),
-        means=(0.4, 0.4, 0.6, 0.2), variances=(0.25, 0.25, 0.24, 0.16), seen=(60,) * 4,
-    )  # fmt: skip
     method, collected, _, context = played(chat, think_solve(exact), RELAY, eps=1e-9, order="previous")
-    shaped = method.estimator(collected, context, memory)
+    shaped = method.estimator(collected, context, HELPED)
     # r1 = tanh((Delta - 0.4) / 0.5) of two different values: their order is all that eq. 5 leaves of two rollouts.
     assert [own[0] for own in by_episode(collected.episodes, shaped.decisions)] == pytest.approx([SMALL, -SMALL])
-    one = method.estimator._rewards("thinker", _pairs(collected), memory)
+    one = method.estimator._rewards("thinker", _pairs(collected), HELPED)
     assert one == pytest.approx([tanh((1.0 - 0.4) / 0.5), tanh((-1.0 - 0.4) / 0.5)])
     gate = 1 / (1 + 2.718281828459045 ** (-0.4 / 0.5))
-    last = method.estimator._rewards("solver", _pairs(collected), memory)
+    last = method.estimator._rewards("solver", _pairs(collected), HELPED)
     joint, solo = ((1 - 0.6) / 0.24**0.5, (0 - 0.6) / 0.24**0.5), ((0 - 0.2) / 0.4, (1 - 0.2) / 0.4)
     assert last == pytest.approx([gate * joint[0] + (1 - gate) * solo[0], gate * joint[1] + (1 - gate) * solo[1]])
 
@@ -114,6 +116,34 @@ def _pairs(collected: RolloutBatch) -> Any:
     from hf_credit.methods.counterfactual_grpo import _matched
 
     return _matched(collected, "without thinker")
+
+
+@pytest.mark.parametrize(("decay", "mean", "variance"), [(0.75, 0.3, 0.4375), (0.0, 0.0, 1.0)])
+def test_the_moments_keep_a_part_of_what_they_were(chat: Any, decay: float, mean: float, variance: float) -> None:
+    method, collected, _, context = played(chat, think_solve(exact), RELAY, decay=decay)
+    # Delta = (1, -1), with mean 0 and variance 1: .75 x .4 + .25 x 0 by eq. 2, and .75 x .25 + .25 x 1 by eq. 3.
+    after = method.estimator(collected, context, HELPED).memory.of("thinker/contribution")
+    assert after == pytest.approx((mean, variance, 62))
+
+
+@pytest.mark.parametrize(
+    ("options", "trust"),
+    [
+        ({}, 0.689974),  # sigmoid(eta mu / sigma) = sigmoid(.4 / .5), by Appendix B.2
+        ({"eta": 2.5}, 0.880797),  # sigmoid(2.5 x .8)
+        ({"eta": 0.0}, 0.5),
+        ({"variance_floor": 0.25}, 0.598688),  # which is the variance, so that sigma is 1
+        ({"variance_floor": 0.24}, 0.689974),
+    ],
+)
+def test_the_trust_is_a_sigmoid_of_the_contribution_in_deviations(
+    chat: Any, options: dict[str, Any], trust: float
+) -> None:
+    settings = {"train_solo": True, "order": "previous", "eps": 1e-9, **options}
+    method, collected, _, context = played(chat, think_solve(exact), RELAY, **settings)
+    alone = by_episode(collected.episodes, method.estimator(collected, context, HELPED).decisions)[2:]
+    # The solvers alone say 5 and 2, and have 1 - trust of their advantages.
+    assert [own[0] for own in alone] == pytest.approx([-SMALL * (1 - trust), SMALL * (1 - trust)], abs=1e-6)
 
 
 def test_the_order_determines_whether_a_batch_shapes_itself(chat: Any) -> None:
@@ -136,6 +166,8 @@ def test_the_order_determines_whether_a_batch_shapes_itself(chat: Any) -> None:
         # 1, 1, 0 and -1 less 1/4, in deviations of the sample: nothing is squashed
         ({"order": "current", "use_history": False}, [0.7833, 0.7833, -0.2611, -1.3056]),
         ({"order": "current", "alpha": 2.0}, [0.8511, 0.8511, -0.6248, -1.0774]),  # tanh of twice as much
+        # The variance, 2.75 / 4, is at most this, so that sigma is 1: tanh of (.75, .75, -.25, -1.25), likewise
+        ({"order": "current", "variance_floor": 0.6875}, [0.8146, 0.8146, -0.3987, -1.2305]),
     ],
 )
 def test_only_the_current_order_shapes_a_first_batch_by_its_own_moments(

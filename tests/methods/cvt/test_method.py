@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from hf_credit import make, methods
+from hf_credit import methods
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.environments.evidence import Evidence
 from hf_credit.methods import Credit
 from hf_credit.methods.cvt import (
-    BASELINES,
     LIMITS,
     REPLACEMENT,
     ConstrainedCounterfactual,
@@ -23,10 +20,8 @@ from hf_credit.methods.cvt import (
     Replacement,
     counterfactual,
 )
-from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
-from hf_credit.oracles.evidence_audit import EvidenceAuditor, EvidenceInterventions
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalContext
+from hf_credit.rollouts import Decision, Ending, Episode, LocalContext
 from hf_credit.rollouts.chat import Chat
 
 # Only the contribution counts, at gamma and lambda 1.
@@ -165,6 +160,27 @@ def test_the_ratio_is_of_later_decisions_action_tokens_clipped_after_the_product
     assert set(context.asked[0]) == {"b", "c"}  # not the step's own
     capped = estimator(refresh_every=5, ratio_high=2.0)(found, context, Constraints())
     assert values(capped)[0] == pytest.approx(0.4 + 2.0 * 0.6)
+
+
+@pytest.mark.parametrize(("low", "ratio"), [(0.5, 0.5), (0.2, math.exp(-1.5))])
+def test_a_ratio_below_the_lower_bound_is_raised_to_it(chat: Chat, low: float, ratio: float) -> None:
+    # By eq. 5 the copy plays the later decision with e^-1.5 = .223 of the policy's probability; by eq. 6 the step is
+    # worth .4 + ratio (1 - .4), and its replacement 0.
+    context = GivenContext(chat, {"b": (-2.0,)}, {"b": (-0.5,)})
+    context.critics["outcome"] = outcome_says(0.4)
+    found = collected(episode(decision("a"), decision("b"), verified=1.0), branches=[branch("a", "deletion", 0.0)])
+    credit = estimator(refresh_every=5, ratio_low=low)(found, context, Constraints())
+    assert values(credit)[0] == pytest.approx(0.4 + ratio * 0.6)
+
+
+@pytest.mark.parametrize(("by", "answer"), [("check", 1.0), ("verified", 0.25)])
+def test_the_answer_is_rewarded_by_the_check_or_the_verified_success(
+    context: GivenContext, by: str, answer: float
+) -> None:
+    # By eq. 3 only the last step has it, times lambda_y = .5; at gamma and lambda 1 and V = 0 both steps get it.
+    hacked = collected(episode(decision("a"), decision("b"), check=1.0, verified=0.25))
+    credit = estimator(answer=0.5, answer_by=by)(hacked, context, Constraints())
+    assert values(credit) == pytest.approx([0.5 * answer] * 2)
 
 
 def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
@@ -423,80 +439,3 @@ def test_costs_of_continuations_are_not_in_the_means(context: GivenContext) -> N
     assert own(
         RolloutBatch(rollouts=tuple(forks), rows=1), context, Constraints(multipliers=(("tampering", 0.5),))
     ).memory.multipliers
-
-
-def test_the_parts_of_a_team_of_baselines(context: GivenContext) -> None:
-    interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
-    for name in BASELINES:
-        method = methods.make("constrained_counterfactual", baseline=name).bind(interaction)
-        played = "branches" if name == "information_matched" else "extra" if name == "compute_matched" else "none"
-        assert method.collector.counterfactuals == played  # type: ignore[attr-defined]
-        assert (method.refresh_frozen_every is None) == (played != "branches")
-        assert ("outcome" in method.critics) == (played == "branches")
-    whole = methods.make("constrained_counterfactual").bind(interaction)
-    assert whole.critics == ("critic", "outcome", "belief")
-    assert whole.critic_specs["belief"].slots == (3, 4, 4, 4)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"families": {"deletion": 0.0}}, "must not all be 0"),
-        ({"limits": {"tampering": -0.1}}, "the limit of tampering must be at least 0, got -0.1"),
-    ],
-)
-def test_settings_out_of_range_are_refused_in_one_sentence(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as refusal:
-        methods.make("constrained_counterfactual", **changed)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"limits": {"time": 1.0}}, "limits must be for costs of the auditor .*, got 'time'"),
-        ({"families": {"rewriting": 1.0}}, "families must be among deletion, .*, got 'rewriting'"),
-    ],
-)
-def test_unknown_costs_and_families_are_refused(changed: dict[str, Any], message: str) -> None:
-    interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
-    with pytest.raises(ValueError, match=message):
-        methods.make("constrained_counterfactual", **changed).bind(interaction)
-    with pytest.raises(ValueError, match="needs an auditor, got none"):
-        methods.make("constrained_counterfactual").bind(EnvironmentInteraction(make("sudoku")))
-
-
-def test_an_auditor_of_another_environment_is_refused_by_bind() -> None:
-    auditor = EvidenceAuditor(documents=4)
-    for world, message in (
-        (make("sudoku"), "must be made for the environment 'sudoku', got 'evidence'"),
-        (make("evidence"), "must audit every legal action of 'evidence', got ValueError"),
-    ):
-        method = methods.make("constrained_counterfactual", auditor=auditor, counterfactuals="none")
-        for interaction in (
-            EnvironmentInteraction(world),
-            Truncated(EnvironmentInteraction(world), make_rule("random", probability=0.0)),
-        ):
-            with pytest.raises(ValueError, match=message):
-                method.bind(interaction)
-
-
-def test_an_environment_that_cannot_be_replayed_is_refused_unless_no_step_is_replaced() -> None:
-    class Restless(Evidence):
-        replayable = False
-
-    interaction = EnvironmentInteraction(Restless(), history="current", instructions=False)
-    for baseline in (None, "compute_matched"):
-        with pytest.raises(ValueError, match="replays need an environment that is deterministic"):
-            methods.make("constrained_counterfactual", baseline=baseline).bind(interaction)
-    methods.make("constrained_counterfactual", baseline="ppo_rlvr").bind(interaction)
-
-
-def test_its_spec_has_the_auditor_and_the_interventions() -> None:
-    method = methods.make(
-        "constrained_counterfactual", auditor=EvidenceAuditor(documents=4), interventions=EvidenceInterventions()
-    )
-    described = method.spec()
-    assert json.loads(json.dumps(described)) == described
-    again = methods.make(described["name"], **described["options"])
-    assert again.fingerprint() == method.fingerprint()
