@@ -155,7 +155,7 @@ def test_the_page_has_a_table_of_fields_problems_and_headroom() -> None:
     assert f"| a learned critic | {nothing} | `ppo` +0.40 [+0.40, +0.40] | {nothing} |" in page
     assert 'srcset="there/fields_narrow.png"' in page
     gain, none = "+0.19 [+0.17, +0.21]", "-0.01 [-0.03, +0.01]"
-    assert f"| `vote` |  | 0.41 |{3 * f' {gain} |'} only an outcome or rewards: `rloo` {gain}<br>" in page
+    assert f"| `vote` | 5 decisions | 0.41 |{3 * f' {gain} |'} only an outcome or rewards: `rloo` {gain}<br>" in page
     assert f"| `{LADDER}` | 4 decisions, 10 % | 0.41 |{3 * f' {none} |'} {nothing} |" in page
     assert f"Of {len(found)} cells {len(found)} took 0.5." in page.replace("\n", " ")
     assert "<picture>" not in guide.which_method(found, "a command")

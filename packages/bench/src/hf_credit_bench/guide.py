@@ -216,9 +216,9 @@ def _tasks(cells: Cells) -> str:
         gains, base = fields.gains(found), fields.areas_of(found, BASE)
         gained = [signed(gains[name]) if name in gains else "" for name in (EXACT, fields.STARTS, fields.JUDGED)]
         if base:
-            decisions = f"{ends_of(make_problem(rung.problem, **rung.dials))[2]:.2g} decisions"
-            dials = [f"{name}={value}" for name, value in sorted(rung.dials.items())]
-            where = rung.said or ", ".join([decisions, *dials])
+            where = rung.said or ", ".join(f"{name}={value}" for name, value in sorted(rung.dials.items()))
+            if not where and rung.problem in PROBLEMS:
+                where = f"{ends_of(make_problem(rung.problem))[2]:.2g} decisions"
             named_so = Markup(code(rung.problem))
             rows.append([_isolates(rung.problem), named_so, where, f"{fmean(base):.2f}", *gained, pays])
     header = ["Your task", "problem", "field", code(BASE), "exact advantages", "perfect starts", "verdicts"]
