@@ -211,6 +211,12 @@ def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..
     assert "The outcome" not in str(replace(found, signal=alone))
 
 
+def test_success_is_that_of_episodes_from_first_states(recipe: Callable[..., Path]) -> None:
+    found = preview(["--config", str(recipe()), "--starts", "oracle"], tasks=8, shown=0, collections=3)
+    assert found.signal is not None
+    assert found.signal.signals["verifiable_process"].success.n == 3 * 2  # of eight rows a quarter begins first
+
+
 def test_seconds_and_memory_are_those_of_an_update_whose_every_row_is_read(
     recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,3 +135,6 @@ def test_credit_in_numpys_numbers_becomes_pythons_which_a_checkpoint_can_hold() 
     found = weighted(given)
     assert found == {"a": 1.0, "b": (1.0,)}
     assert [type(one) for one in (found["a"], *found["b"])] == [float, float]  # type: ignore[misc]
+    context = LocalContext(None)
+    context.mean("spread", [np.float64(1.0), np.float64(2.0)])
+    assert [type(one) for one in context.metrics["spread"]] == [float]

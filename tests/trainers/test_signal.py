@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from small_runs import SAMPLED, SUDOKU
 from torch import nn
 from transformers import TrainerCallback
 
-from hf_credit import CreditTrainer, make
+from hf_credit import CreditTrainer, make, methods
+from hf_credit.collectors import RolloutBatch
 from hf_credit.diagnostics.signal import SignalDiagnosis, cosine, signal
-from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.rollouts import EnvironmentInteraction, Ledger
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.signal import NO_UPDATE, WIDTH, Collections, Kept, Projected, measure
 
@@ -148,3 +150,11 @@ def test_collections_end_when_they_are_enough(trainer_of: Callable[..., Any]) ->
     one = Collections(trainer_of("outcome_reward"), Projected(), [], lambda played: len(played) >= 3)
     one.run()
     assert (len(one.gradients), len(one.played)) == (3, 3)
+
+
+def test_what_was_played_is_no_part_of_the_record_of_a_run() -> None:
+    method = methods.make("rloo")
+    kept = Kept(inner=method.collector)
+    before = replace(method, collector=kept).fingerprint()
+    kept.played[1] = RolloutBatch(rollouts=(), rows=4), Ledger()
+    assert replace(method, collector=kept).fingerprint() == before

@@ -279,7 +279,7 @@ class LocalContext:
         self.log(name, value)
 
     def log(self, name: str, value: float) -> None:
-        self.metrics.setdefault(name, []).append(value)
+        self.metrics.setdefault(name, []).append(float(value))
 
     def draws(self, *purpose: int | str) -> random.Random:
         head, *rest = purpose or ("",)
