@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from trl.trainer import grpo_trainer
 
 from hf_credit.collaborations.relay import relay
+from hf_credit.evaluation.statistics import Interval
 from hf_credit.recipes import find
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.preview import _at_hand, preview
@@ -190,7 +191,7 @@ def test_only_the_main_process_prints(
 
 
 def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..., Path]) -> None:
-    path = recipe(task_options={"size": 4, "blanks": 12})
+    path = recipe(task_options={"size": 4, "blanks": 12}, entropy_coef=0.5)  # whose gradient is no signal
     found = preview(["--config", str(path)], tasks=32, shown=0)
     assert found.signal is not None
     outcome = found.signal.signals["outcome_reward"]
@@ -209,6 +210,23 @@ def test_silence_of_the_outcome_is_said_with_what_is_at_hand(recipe: Callable[..
     assert replace(found, signal=turned).conclusion() == found.conclusion()
     alone = replace(found.signal, signals={"verifiable_process": found.signal.signals["verifiable_process"]})
     assert "The outcome" not in str(replace(found, signal=alone))
+
+
+def test_updates_of_the_critic_alone_are_left_out_of_a_signal(recipe: Callable[..., Path]) -> None:
+    path = recipe(method="ppo", critic_first_updates=9, task_options={"size": 4, "blanks": 1})
+    found = preview(["--config", str(path)], tasks=4, shown=0, collections=3)
+    assert found.signal is not None
+    assert found.signal.signals["ppo"].silent < 1
+
+
+def test_the_outcome_is_silent_where_no_collection_has_a_gradient(recipe: Callable[..., Path]) -> None:
+    found = preview(["--config", str(recipe())], tasks=2, shown=0, collections=3)
+    assert found.signal is not None
+    outcome = replace(found.signal.signals["outcome_reward"], silent=0.9)
+    unclear = replace(outcome, signal=Interval(mean=0.0, low=-1.0, high=1.0, confidence=0.95, n=3))
+    for one, says in ((unclear, "says little: "), (replace(unclear, silent=1.0), "is silent: ")):
+        signals = {**found.signal.signals, "outcome_reward": one}
+        assert f"The outcome {says}" in str(replace(found, signal=replace(found.signal, signals=signals)))
 
 
 def test_success_is_that_of_episodes_from_first_states(recipe: Callable[..., Path]) -> None:

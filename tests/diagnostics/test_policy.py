@@ -185,6 +185,38 @@ def test_an_agreement_without_other_replays_is_told_with_its_reason() -> None:
     assert found["not_measured"] == {"magrpo": "no reply has two replays without error"}
 
 
+class Letters(Judge):
+    """Judges a reply by its place in the alphabet, or by the place from its end."""
+
+    def __init__(self, sign: int) -> None:
+        self.sign = sign
+
+    def judge(self, moves, costs):
+        return [string.ascii_lowercase.index(one.action[0]) / 25 * self.sign + (self.sign < 0) for one in moves]
+
+
+def test_the_agreement_is_that_of_a_methods_own_oracle() -> None:
+    alone = Collaboration(
+        roles={"act": "act"},
+        events=[Event("act", role="act")],
+        final="act",
+        scorer=lambda task, text: string.ascii_lowercase.index(text) / 25,
+    )
+    settings = {"oracle": None, "exact": None, "attempts": 0, "credit_replays": 1, "examples": 0}
+    protocol = SignalProtocol(name="signal", plan=PLAN, tasks=Tasks(), methods={}, **settings)
+    asked = {name: make("verifiable_process", oracle=Letters(sign)) for name, sign in (("right", 1), ("wrong", -1))}
+    for name, sign in (("right", 1), ("wrong", -1)):
+        speaker = Alphabet()
+        one = Subject(name="p", engine=Engine(alone, speaker.chat, speaker))
+        found = protocol._agreement(one, STARTS, {"outcome_reward": make("outcome_reward"), name: asked[name]})
+        assert sign * found["agreement"][name].mean > 0.9
+    speaker = Alphabet()
+    found = protocol._agreement(Subject(name="p", engine=Engine(alone, speaker.chat, speaker)), STARTS, asked)
+    assert found["not_measured"] == {
+        "wrong": "its verdicts are of another oracle than those of right, which were replayed; ask for it alone"
+    }
+
+
 def test_task_seeds_reach_the_collector() -> None:
     environment = make_environment("sudoku", size=4, blanks=4)
     chat = Chat(tokenizer_of([string.printable]))

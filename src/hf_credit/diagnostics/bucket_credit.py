@@ -19,6 +19,7 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
 from hf_credit.methods import Method
+from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 from hf_credit.rollouts.rows import one_number
@@ -146,16 +147,19 @@ def assigned_credit(
     return [[math.nan if one is None else one for one in of_bucket] for of_bucket in credits]
 
 
-def standard_methods(buckets: Sequence[Bucket], trained: Method | None = None) -> dict[str, Method]:
+def standard_methods(
+    buckets: Sequence[Bucket], trained: Method | None = None, oracle: Oracle[Any] | None = None
+) -> dict[str, Method]:
     """Returns the methods to compare by default, by name.
 
     These are the method that the policy was trained with, C3, MAGRPO, outcome reward, and VPR if an oracle judged
-    candidates.
+    candidates: the default one of the task if `oracle` is `None`.
     """
     judged = any(action.verdict is not None for bucket in buckets for action in bucket.candidates)
     names = ["replay_loo", "magrpo", *(["verifiable_process"] if judged else []), "outcome_reward"]
+    options = {"verifiable_process": {} if oracle is None else {"oracle": oracle}}
     found = {} if trained is None else {trained.name: trained}
-    return found | {name: methods.make(name) for name in names if name not in found}
+    return found | {name: methods.make(name, **options.get(name, {})) for name in names if name not in found}
 
 
 def bucket_targets(buckets: Sequence[Bucket], truth: Truth = "estimated", skip: int = 0) -> list[list[float]]:

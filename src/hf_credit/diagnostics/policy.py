@@ -94,7 +94,7 @@ def diagnose_policy(
         shares = {"greedy": pass_at_k_by_instance(once, 1)}
         shares |= {f"pass@{k}": pass_at_k_by_instance(often, k) for k in (1, attempts)}
         cost += played_once + played
-    standard = standard_methods(buckets, subject.trained)
+    standard = standard_methods(buckets, subject.trained, oracle)
     asked = {**{label: method.bind(engine.interaction) for label, method in standard.items()}, **asked}
     about = {**subject.about, "attempts": attempts, "credit_replays": credit_replays}
     return diagnose(
