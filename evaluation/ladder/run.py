@@ -40,6 +40,9 @@ from running import (
 from hf_credit.evaluation.runs import versions
 
 HERE = Path(__file__).resolve().parent
+KEPT = HERE / "starts"
+"""Starts of rungs that are not finished: their weights are the same on every machine, while those of a warm-up and
+sampled episodes differ in rounding."""
 HELD_OUT = 512
 DIAGNOSED = ("verifiable_process", "rloo", "replay_loo")
 """Methods that are looked at beforehand, beside `outcome_reward`."""
@@ -69,10 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = options.results or HERE / "results"
     resumed = options.cell is None
     starts = take_finished(results, options.work, settings(), cell_file, key, START, arms="arms") if resumed else {}
+    made_again = {made: committed for made, committed in starts.items() if not (KEPT / made.stem).is_dir()}
     for phase in phases:
         cells = [cell for cell in phase if cell[2] not in ARMS or learnable(options.work, *cell[:2])]
         run_cells(options.work, settings(), [cells], cell_file, run_cell, EXPERIMENT, options.workers, arms="arms")
-        require_same_starts(starts)
+        require_same_starts(made_again)
         if resumed:
             to_make = [committed for made, committed in starts.items() if not made.is_file()]
             write_tables([*(options.work / "cells").glob("*.json"), *to_make], results)
@@ -146,7 +150,7 @@ def interaction_of(world: World, rung: Rung) -> Any:
 
 
 def warmed_up(world: World, rung: Rung, folder: Path | None, work: Path, held_out: int) -> dict[str, Any]:
-    """Makes a start, or without a folder the taught policy, which is not kept; measures its success."""
+    """Makes a start, unless it is kept, or without a folder the taught policy; measures its success."""
     import tempfile
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -163,7 +167,10 @@ def warmed_up(world: World, rung: Rung, folder: Path | None, work: Path, held_ou
     starts = (RolloutRequest[Any](task={}, seed=task_seed("train", place)) for place in range(config.episodes))
     with tempfile.TemporaryDirectory(dir=work) as temporary:
         policy = folder or Path(temporary) / "taught"
-        init_scripted_policy(interaction, player, starts, policy, config, callbacks=())
+        if folder is not None and (KEPT / folder.name).is_dir():
+            shutil.copytree(KEPT / folder.name, folder, dirs_exist_ok=True)
+        else:
+            init_scripted_policy(interaction, player, starts, policy, config, callbacks=())
         model, tokenizer = AutoModelForCausalLM.from_pretrained(policy), AutoTokenizer.from_pretrained(policy)
         found = success(model, tokenizer, interaction, held_out, world.training["max_completion_length"])
     right = interaction.scripted_player(1.0)

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import agent_programs
 import pytest
+import torch
 from agent_programs import asks, post
 from PIL import Image as pil
 
@@ -213,6 +214,13 @@ def test_a_role_is_removed_and_the_others_repeat_their_replies_until_their_calls
         made("asks").without(made("asks").start({"number": 1}, 0), "policy")
 
 
+def test_a_program_that_asks_until_it_gets_a_text_ends_without_the_role_that_it_asks(made: Made) -> None:
+    interaction = made("insists", failure=-1.0)
+    *_, last = walked(interaction, {"number": 1}, "p", "code")
+    without = interaction.without(last, "coder")
+    assert (without.status, interaction.outcome(without)) == ("raised", -1.0)
+
+
 def test_calls_at_once_are_one_step_whatever_their_order(made: Made) -> None:
     interaction = made("at_once")
     state = interaction.start({"number": 1}, 0)
@@ -225,6 +233,22 @@ def test_calls_at_once_are_one_step_whatever_their_order(made: Made) -> None:
     interaction.close()
     assert interaction.advance(state, replies) == after
     assert interaction.advance(after, ["abc"]).worth == 3.0
+
+
+def test_more_calls_at_once_than_a_run_may_make_stop_it(made: Made) -> None:
+    assert made("at_once", max_calls=2).start({"number": 1}, 0).status == "stopped"
+    state = made("at_once", max_calls=3).start({"number": 1}, 0)
+    assert made("at_once", max_calls=3).advance(state, ["a", "b", "c"]).status == "stopped"
+
+
+def test_of_calls_that_are_cut_the_model_reads_what_the_program_got(made: Made) -> None:
+    both = f"{call(at='x')}{call(at='y')}"
+    interaction = made("looks_once")
+    _, second = walked(interaction, {"number": 1}, both)
+    (request,) = interaction.pending(second)
+    assert [one["function"]["arguments"] for one in request.messages[1]["tool_calls"]] == [{"at": "x"}]
+    whole = walked(interaction, {"number": 1}, str(call(at="x")))[-1]
+    assert said(interaction, whole)[1] == str(call(at="x"))
 
 
 def test_after_a_stop_the_model_reads_what_the_program_got(made: Made) -> None:
@@ -328,6 +352,32 @@ def test_a_failure_that_no_reply_caused_is_an_error_and_loses_no_other_episode(m
     notes = ["".join(getattr(one.exception, "__notes__", ())) for one in wrong]
     assert "\n    raise LookupError" in notes[0]  # in lines, as Python shows them
     assert "ZeroDivisionError" in notes[list(WRONG).index("bad scorer")]
+
+
+def test_a_failure_after_refusals_that_a_program_catches_is_that_of_the_reply(made: Made) -> None:
+    last = walked(made("embeds", failure=-1.0), {"number": 1}, "1", "a word")[-1]
+    assert (last.status, last.worth, last.refused) == ("raised", -1.0, 2)
+
+
+def test_a_scorer_that_asks_a_model_has_the_variables_of_the_user_and_not_the_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://judge.example/v1")
+    interaction = AgentInteraction("agent_programs:judged_elsewhere")
+    assert walked(interaction, {"number": 1}, "four")[-1].worth == 1.0
+    interaction.close()
+
+
+def test_calls_of_a_second_model_without_roles_are_told_once(made: Made, caplog: Any) -> None:
+    for _ in range(2):
+        assert walked(made("two_models"), {"number": 1}, "a", "b")[-1].worth == 2.0
+    (record,) = caplog.records
+    assert "calls the models judge-large and policy, and the policy replies to both" in record.getMessage()
+
+
+def test_a_column_that_is_no_plain_value_is_refused(made: Made) -> None:
+    with pytest.raises(ValueError, match="as plain values, got TypeError: Object of type Tensor"):
+        made("asks").start({"number": torch.tensor(3)}, 0)
 
 
 def test_a_run_that_does_not_repeat_is_never_credited(made: Made) -> None:
@@ -642,6 +692,14 @@ def test_a_command_is_given_the_task_and_its_output_is_the_result() -> None:
     assert said(interaction, states[0]) == ["how long?"]
     assert interaction.outcome(states[1]) == 5.0
     interaction.close()
+
+
+def test_a_scorer_gets_the_output_of_a_command_as_it_is() -> None:
+    command = [sys.executable, "-c", "print('007')"]
+    for settings, worth in (({"score": "agent_programs:as_text"}, 1.0), ({}, 7.0)):
+        interaction = AgentInteraction(command, columns=["q"], **settings)
+        assert interaction.start({"q": ""}, 0).worth == worth
+        interaction.close()
 
 
 def test_an_undecorated_function_has_the_settings_of_the_task(made: Made) -> None:

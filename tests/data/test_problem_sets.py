@@ -318,3 +318,17 @@ def test_a_choice_without_a_right_option_is_refused(tmp_path: Path, changed: dic
     row = {"context": "All A are B.", "query": "Which?", "options": ["No.", "Yes."], "correct_option": 0} | changed
     with pytest.raises(ValueError, match=complaint):
         load_problems(write(tmp_path / "logiqa.jsonl", row))
+
+
+def test_rows_of_ones_own_with_the_columns_of_mbpp_are_taken_whatever_their_ids(tmp_path: Path) -> None:
+    row = {"text": "Adds one.", "code": "def f(x):\n    return x + 1", "test_list": ["assert f(1) == 2"]}
+    wanted = write(tmp_path / "own.jsonl", *({**row, "text": f"Adds {k}.", "task_id": k} for k in (1, 600, 975)))
+    assert len(load_problems(wanted).rows) == 3
+
+
+def test_a_row_of_the_common_format_must_have_what_scores_it(tmp_path: Path) -> None:
+    whole = {**dict.fromkeys(COLUMNS, "x"), "tests": [], "domain": "math"}
+    wanted = write(tmp_path / "own.jsonl", whole, {**whole, "answer": ""}, {**whole, "domain": "code"})
+    assert (load_problems(wanted, "drop").rows.to_list(), load_problems(wanted, "drop").dropped) == ([whole], 2)
+    with pytest.raises(ValueError, match="must have a gold answer, got none in row 1"):
+        load_problems(wanted)

@@ -286,6 +286,54 @@ def tidies(task, folder):
     Path(task["file"]).unlink()
 
 
+@agent(columns=("number",), environment=("OPENAI_BASE_URL",), score="agent_programs:asks_its_own_model")
+def judged_elsewhere(task, model):
+    return chat(model, [user("?")])["content"] if os.environ["OPENAI_BASE_URL"] == model.base_url else ""
+
+
+def asks_its_own_model(task, answer):
+    own = (os.environ["OPENAI_BASE_URL"], os.environ.get("OPENAI_API_KEY"))
+    return float(own == ("http://judge.example/v1", None) and answer == "four")
+
+
+@agent(columns=("number",), roles=("planner", "coder"), max_calls=3)
+def insists(task, model):
+    """Asks until it gets a text."""
+    plan = chat(model, [user("plan?")], "planner")["content"]
+    while not (code := chat(model, [user(f"{plan} code?")], "coder")["content"]):
+        pass
+    return len(code)
+
+
+@agent(columns=("number",), max_calls=3)
+def embeds(task, model):
+    """Tries before every call one that no model here answers."""
+    total = 0
+    while True:
+        with contextlib.suppress(urllib.error.HTTPError):
+            post(f"{model.base_url}/embeddings", model.api_key, {"model": "policy", "input": "x"})
+        total += int(chat(model, [user("a number?")])["content"])
+
+
+@agent(columns=("number",))
+def looks_once(task, model):
+    """Takes one call of a tool at a time."""
+    messages = [user("?")]
+    messages.append(chat(model, messages, tools=[TOOL], parallel_tool_calls=False))
+    for call in messages[-1]["tool_calls"]:
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": "seen"})
+    return len(chat(model, messages, tools=[TOOL])["content"])
+
+
+@agent(columns=("number",))
+def two_models(task, model):
+    return len(chat(model, [user("?")])["content"] + chat(model, [user("good?")], "judge-large")["content"])
+
+
+def as_text(task, answer):
+    return float(answer == "007")
+
+
 def longer(call, reply):
     """A judge of single calls: better the longer a reply is, up to four letters."""
     assert call["messages"][-1]["role"] == "user"

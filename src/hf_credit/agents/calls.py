@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
 from weakref import WeakValueDictionary
@@ -195,9 +195,9 @@ def digest(value: Any) -> str:
     return hashlib.blake2b(written(value).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def written(value: Any) -> str:
-    """Returns plain values as JSON, the same text for equal values."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=vars)
+def written(value: Any, default: Callable[[Any], Any] | None = vars) -> str:
+    """Returns plain values as JSON, the same text for equal values; `default` is as in `json.dumps`."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

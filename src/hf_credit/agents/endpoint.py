@@ -46,8 +46,8 @@ _SILENT_SECONDS = 10  # that a connection may wait before and between its reques
 
 
 class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed if it stays silent, or if half of the files that a process may open are connections
-    and it has been silent for longest: else any process of the machine could stop a training."""
+    """A connection that is closed if it stays silent, or if half of the files that a process may open are silent
+    connections and it has been so for longest: else any process of the machine could stop a training."""
 
     most = max(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
     silent_since: float | None = None
@@ -56,8 +56,8 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_made(transport)
         self.silent_since = time.monotonic()
         self.timeout_keep_alive_task = self.loop.call_later(_SILENT_SECONDS, self.timeout_keep_alive_handler)
-        if len(self.connections) > self.most:
-            silent = [one for one in self.connections if one.silent_since is not None]
+        silent = [one for one in self.connections if one.silent_since is not None]
+        if len(silent) > self.most:
             oldest = min(silent, key=lambda one: one.silent_since)
             oldest.silent_since = None
             self.connections.discard(oldest)

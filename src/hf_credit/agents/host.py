@@ -110,9 +110,10 @@ def main(link: socket.socket) -> None:
 
 def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
     agent = first["agent"]
-    program = imported(agent) if isinstance(agent, str) else functools.partial(run_command, agent)
+    program = imported(agent) if isinstance(agent, str) else None
     settings = dataclasses.asdict(program.settings) if isinstance(program, Agent) else {}
-    return program, Settings(**{**settings, **first["settings"]})
+    chosen = Settings(**{**settings, **first["settings"]})
+    return program or functools.partial(run_command, agent, chosen.score is not None), chosen
 
 
 def _import_for_clients() -> None:

@@ -68,8 +68,9 @@ class AgentInteraction(Interaction[AgentState]):
     fraction of unchanged ones.
 
     An exception or a crash of the program after a reply gives the outcome `failure`: the reply caused it. A failure
-    that no reply caused is an error of the episode: the program raises before its first call or at a refused one, or
-    does not end in time, the scorer fails, or a run does not repeat itself.
+    that no reply caused is an error of the episode: the program raises before its first call or at a refused one (but
+    not if a run has gone on after such a refusal), or does not end in time, the scorer fails, or a run does not repeat
+    itself.
 
     Args:
         agent: a program, preferably decorated by `hf_credit.agents.agent`; or its `"module:name"`, which is imported
@@ -96,6 +97,7 @@ class AgentInteraction(Interaction[AgentState]):
         self._live: Runs | None = None
         self._starting = threading.Lock()
         self._raised: set[str] = set()
+        self._caught: set[str] = set()  # refusals after which a run went on
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(type(self), self.agent, self.sessions, **self._changed), ()
@@ -157,7 +159,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def start(self, task: Mapping[str, Any], seed: int) -> AgentState:
         try:
-            row = written(encodable({column: task[column] for column in self.settings.columns}))
+            row = written(encodable({column: task[column] for column in self.settings.columns}), default=None)
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"a task of {self.name!r} must have the columns {', '.join(self.settings.columns)} as plain values, "
@@ -338,7 +340,9 @@ class AgentInteraction(Interaction[AgentState]):
         """Returns the state after a step, and gives its session back."""
         live = self._alive()
         state = dataclasses.replace(state, refused=state.refused + step.refused)
-        if step.calls and len(state.answered) < self.settings.max_calls:
+        if step.refused and not step.raised and len(self._caught) < _MOST_KINDS:
+            self._caught.add(step.refusal)
+        if step.calls and len(state.answered) + len(step.calls) <= self.settings.max_calls:
             after = asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
             live.sessions.give(session, after.past)
             return after
@@ -351,7 +355,7 @@ class AgentInteraction(Interaction[AgentState]):
             return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
         if not state.answered and not state.without:
             raise RunError(f"a program must not raise before its first call, got {step.raised}", step.traceback)
-        if step.refused:
+        if step.refused and step.refusal not in self._caught:
             kind = step.raised.partition(":")[0]  # the rest mostly says the same
             raise RunError(f"a program must catch the error of a refused call, got {kind}: {step.refusal}")
         self._show(step)
@@ -427,10 +431,12 @@ def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
         raise ValueError(
             "log-probabilities of a call need a sampler that reports them, got one that does not; leave logprobs out."
         )
+    kept = calls[: asked["most_calls"]]
     return {
         "text": text,
         "content": content,
-        "calls": [list(one) for one in calls[: asked["most_calls"]]],
+        "calls": [list(one) for one in kept],
+        **({"cut": True} if len(kept) < len(calls) else {}),
         "ended": reply.ended,
         "stop": found,
         "tokens": [reply.context, len(reply.ids) or estimated_tokens(reply)],

@@ -45,6 +45,7 @@ def played(
     )
     home, temporary = os.fspath(folder), os.fspath(folder / TEMPORARY)
     own_variables = {"HF_CREDIT_SEED": str(model.seed), "HF_CREDIT_FOLDER": home, "HOME": home, "TMPDIR": temporary}
+    without_model = {name: os.environ.get(name) for name in request["variables"]}
     os.environ.update(request["variables"] | own_variables)
     os.chdir(folder)
     tempfile.tempdir = None  # it may know another one
@@ -56,6 +57,8 @@ def played(
         answer = finished(program(dict(request["task"]), model))
     except BaseException as error:
         return _told("raised", error)
+    for name, value in without_model.items():  # a model of the scorer's own is not the policy
+        os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     try:
         outcome = answer if scorer is None else finished(scorer(dict(request["task"]), answer))
         if callable(getattr(outcome, "item", None)):  # of a tensor
@@ -97,8 +100,8 @@ def large_packages(modules: Collection[str], known: Collection[str]) -> list[str
     return sorted(name for name, count in counts.items() if count >= _MANY_MODULES)
 
 
-def run_command(command: list[str], task: Mapping[str, Any], model: Model) -> Any:
-    """Returns the output of a command for a task on its standard input, as a number if it is one."""
+def run_command(command: list[str], scored: bool, task: Mapping[str, Any], model: Model) -> Any:
+    """Returns the output of a command for a task on its standard input; without a scorer as a number if it is one."""
     with tempfile.TemporaryFile() as printed:
         done = subprocess.run(command, input=json.dumps(task).encode(), stdout=printed)
         if done.returncode:
@@ -107,6 +110,7 @@ def run_command(command: list[str], task: Mapping[str, Any], model: Model) -> An
             raise RuntimeError(f"the result of a command must have at most {_MOST_OUTPUT} bytes; print less.")
         printed.seek(0)
         output = printed.read().decode()
-    with contextlib.suppress(ValueError):
-        return float(output)
+    if not scored:
+        with contextlib.suppress(ValueError):
+            return float(output)
     return output.strip()

@@ -122,6 +122,7 @@ class Runs:
         self._costs, self._owner = costs, os.getpid()
         self._counting, self._making = threading.Lock(), threading.Lock()
         self._shown: set[str] = set()
+        self._models: set[str] = set()
 
     def count(self, cost: str, much: float) -> None:
         """Adds to a cost, by name."""
@@ -177,6 +178,17 @@ class Runs:
                 "top of the program's module.",
                 ", ".join(new),
             )
+
+    def show_model(self, name: str) -> None:
+        """Warns once of calls of several models without roles: a judge or a simulated user may be among them."""
+        if name not in self._models and len(self._models) < 2:
+            self._models.add(name)
+            if len(self._models) == 2:
+                logger.warning(
+                    "The program calls the models %s, and the policy replies to both; name them in roles, or give the "
+                    "client of another model its own base_url.",
+                    " and ".join(sorted(self._models)),
+                )
 
 
 @dataclass(eq=False)
@@ -389,7 +401,13 @@ class LiveRun:
         text = json.dumps(made.asked, default=naming(images))
         made.asked = json.loads(_renamed(text, self._folders, _SHOWN_FOLDERS))
         made.images = tuple(images.items())
+        if not self.runs.settings.roles:
+            self.runs.show_model(made.asked["model"])
         if made.asked["model"] in self._without:
+            if self._silent >= self.runs.settings.max_calls:  # it may call until it gets a text
+                self.close()
+                self._events.put(("ended", {"raised": f"more than {self._silent} calls of a removed role"}))
+                return False
             made.answer({"content": "", "calls": [], "ended": True}, f"silent_{self._silent}")
             self._silent += 1
             return False

@@ -21,10 +21,10 @@ class AnsweredCall:
 
     Attributes:
         call: the digest of its compared part.
-        reply: the reply as JSON: its `text`, its `content` and `calls`, whether it `ended`, the text that `stop`s it,
-            its numbers of `tokens`, those of the context first, and, if the call asks for them, `logprobs`, and
-            whether it `fits` the format. Or
-            `too_long`, the number of tokens of the call's context and the most, which the call got as an error.
+        reply: the reply as JSON: its `text`, its `content` and `calls`, whether these are `cut` to the most that the
+            call asks for, whether it `ended`, the text that `stop`s it, its numbers of `tokens`, those of the context
+            first, and, if the call asks for them, `logprobs`, and whether it `fits` the format. Or `too_long`, the
+            number of tokens of the call's context and the most, which the call got as an error.
     """
 
     call: str
@@ -173,7 +173,7 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]
                 if at < len(messages):
                     reply = json.loads(state.answered[place].reply)
                     same = messages[at] == assistant_message(reply["content"], reply["calls"])
-                    replies += [(at, place)] if same and reply["stop"] is None else []
+                    replies += [(at, place)] if same and reply["stop"] is None and "cut" not in reply else []
                     if at == last.length:
                         kept, of = kept + same, of + 1
         else:

@@ -121,7 +121,7 @@ def load_problems(wanted: str, on_missing: str = "refuse") -> Problems:
     one_of("on_missing", on_missing, ("refuse", "drop"))
     name, origin, rows = _open(wanted)
     source, _, split = name.partition("/")
-    first, last = _MBPP_TASKS.get(split, (0, float("inf")))
+    first, last = _MBPP_TASKS.get(split if source == "mbpp" else "", (0, float("inf")))
     problems: list[dict[str, Any]] = []
     dropped = 0
     kind = ""

@@ -110,10 +110,13 @@ def to_problem(row: Mapping[str, Any], kind: str, source: str, split: str, index
     Raises:
         RowError: the problem, the gold answer or the tests are missing, or the reference cannot be read.
     """
+    problem: dict[str, Any] = dict.fromkeys(("answer", "setup", "entry_point"), "")
+    problem |= {"tests": [], "domain": "math", "source_id": str(index)}
+    given: dict[str, Any] = {"source": source, "split": split}
     if kind == "problems":
-        return {name: list(row[name] or []) if name == "tests" else _text(row, name) for name in COLUMNS}
-    problem = {"answer": "", "tests": [], "setup": "", "entry_point": "", "domain": "math", "source_id": str(index)}
-    if kind == "mbpp":
+        given = {name: list(row[name] or []) if name == "tests" else _text(row, name) for name in COLUMNS}
+        problem, raw = given, given["problem"]
+    elif kind == "mbpp":
         problem |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row)}
         raw = _text(row, "text") or _text(row, "prompt")
     elif kind == "humaneval":
@@ -133,7 +136,7 @@ def to_problem(row: Mapping[str, Any], kind: str, source: str, split: str, index
         raise RowError("must have a gold answer, got none")
     if problem["domain"] == "code" and not problem["tests"]:
         raise RowError("must have tests, got none")
-    problem |= {"source": source, "split": split, "uid_sha": uid_sha(raw)}
+    problem |= {"uid_sha": uid_sha(raw), **given}
     return {name: problem[name] for name in COLUMNS}
 
 
