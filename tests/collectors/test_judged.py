@@ -17,7 +17,16 @@ from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import Verified
 from hf_credit.oracles import Judge, Move
 from hf_credit.oracles.judge_model import JudgeModel
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalContext, Request
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    EnvironmentInteraction,
+    Generation,
+    LocalContext,
+    Request,
+    verify,
+)
 from hf_credit.tasks import TaskSpec
 
 
@@ -80,6 +89,14 @@ def test_a_judge_gets_the_tools_that_the_policy_could_call(tokenizer: Any) -> No
     context = context_of(Offering(), Chat(teller), "1")
     Verified(oracle=judge)([{"name": "7", "turns": 2}], context)
     assert [[one["function"]["name"] for one in move.tools] for move in judge.moves] == [["7"], ["7"]]
+
+
+def test_a_reply_that_is_not_trained_is_judged_as_its_verdict_is_in_returns(chat: Any) -> None:
+    context = context_of(sudoku(), chat, FILLS[0])
+    (episode,) = Verified(oracle=Known(1.0)).bind(context.interaction).inner([{"seed": 0}], context).episodes
+    masked = replace(episode, decisions=tuple(replace(one, trained=False) for one in episode.decisions))
+    (judged,) = verify([masked], Known(1.0), context.interaction)
+    assert all(one.verdict is not None for one in judged.decisions)
 
 
 def test_a_reply_without_an_action_scores_0_and_is_not_judged(chat: Any) -> None:

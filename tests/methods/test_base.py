@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from hf_credit.methods.base import (
     compare_outcomes,
     mean_over_shared,
     outcomes_of,
+    trained,
     weighted,
     without_errors,
 )
@@ -48,9 +49,10 @@ def test_every_paper_is_cited_in_bibtex():
 
 REVISIONS = {
     "alive_baseline": 2,  # in a tree, the other episodes are those without the decision
-    "all_turns_baseline": 2,  # likewise
+    "all_turns_baseline": 3,  # likewise; rewards of other roles are no return of later turns
     "draco": 2,  # replies of no tokens have no part in the redistribution
     "mt_grpo": 2,  # rewards of turns do not also count in the outcome
+    "reinforce_plus_plus": 2,  # tokens that are not trained are in no mean
     "replay_loo": 2,  # messages that follow each other are not compared
     "rloo": 2,  # as alive_baseline
     "turn_credit": 2,  # rewards are increments of the outcome
@@ -112,6 +114,14 @@ def test_an_unknown_advantage_leaves_a_shared_decision_to_its_other_episodes(han
     trunk, left, right = hand.decision(), hand.decision(), hand.decision()
     split = hand.collected(hand.episode(trunk, left, outcome=math.nan), hand.episode(trunk, right, outcome=2.0))
     assert compare_outcomes(split, lambda outcomes, _: outcomes) == {trunk.id: 2.0, right.id: 2.0}
+
+
+def test_of_replies_that_reached_their_limit_no_credit_is_trained(hand):
+    whole, cut = replace(hand.decision(), action_ids=(2, 9)), replace(hand.decision(), action_ids=(2, 2))
+    masked = replace(whole, id="masked", trained=False)
+    played, credit = hand.collected(hand.episode(whole, cut, masked)), {whole.id: 1.0, cut.id: 2.0, "masked": 3.0}
+    assert trained(played, credit) == {whole.id: 1.0, cut.id: 2.0}
+    assert trained(played, credit, {9}) == {whole.id: 1.0}
 
 
 def test_items_are_in_the_order_of_processes():

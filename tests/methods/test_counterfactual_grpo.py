@@ -336,6 +336,18 @@ def test_the_bonus_of_the_later_public_code_is_centred_only(
     )
 
 
+def test_with_a_bonus_the_last_of_three_roles_has_the_outcome_alone_without_playing_alone(chat: Any) -> None:
+    team = think_solve(exact, thinkers=("planner", "checker"))
+    replies = {"planner": ["p1", "p2"], "checker": ["c1", "c2", "c3", "c4"], "solver": ["2", "3", "3", "2", "2", "2"]}
+    _, collected, credit, context = played(chat, team, replies, **{**V2, "group_size": 2})
+    own = by_episode(collected.episodes, credit.decisions)
+    outcomes = [one.outcome for one in collected.episodes]
+    assert sorted(outcomes) == [0.0, 1.0]
+    assert [one[-1] for one in own] == pytest.approx([2 * one - 1 for one in outcomes])
+    assert "contribution/solver/mean" not in context.metrics
+    assert len(context.metrics["contribution/planner/mean"]) == 1
+
+
 def test_solo_replies_can_be_trained_on_with_weight_1_minus_trust_and_are_not_counted(chat: Any) -> None:
     _, collected, credit, _ = played(chat, think_solve(exact), RELAY, train_solo=True, min_samples=1)
     assert [(one.trained, one.counted) for one in collected.rollouts] == [(True, True)] * 2 + [(True, False)] * 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hf_credit import methods
@@ -39,6 +41,12 @@ def test_with_a_discount_every_token_has_its_credit(hand):
     short = hand.episode(hand.decision(), outcome=0.0)
     found = hand.credits(WhitenedReturns(gamma=0.5), long, failed, short)
     assert found == [[(-0.439,), (0.146, 1.317)], [None], [(-1.025,)]]
+
+
+def test_tokens_that_are_not_trained_are_in_no_mean(hand):
+    masked = replace(hand.decision(tokens=98), trained=False)
+    episodes = hand.episode(hand.decision(), masked, outcome=0.0), hand.episode(hand.decision(), outcome=1.0)
+    assert [one[0] for one in hand.credits(WhitenedReturns(), *episodes)] == [-0.707, 0.707]
 
 
 def test_groups_are_played_if_they_are_compared():

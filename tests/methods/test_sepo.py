@@ -33,6 +33,8 @@ def test_shares_are_credit_in_a_success_and_blame_in_a_failure() -> None:
     both_failed = rated_rewards(torch.zeros(2), shares, groups, credit_weight=9.0, blame_weight=1.0)
     close(both_failed, [[-1.0543, -0.9457], [-0.9457, -1.0543]])
     close(rated_rewards(torch.ones(2), torch.tensor([TILTED, TILTED]), groups), [[1.0, 1.0], [1.0, 1.0]])
+    with pytest.raises(ValueError, match=r"outcomes must be in \[0, 1\]"):
+        rated_rewards(torch.tensor([5.0, -3.0]), shares, groups)
 
 
 def close(found: Any, expected: Any) -> None:

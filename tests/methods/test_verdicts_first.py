@@ -57,8 +57,8 @@ def test_without_a_weight_the_method_is_its_own(name: str) -> None:
 @EVERY
 def test_a_weight_is_the_share_of_the_outcome(name: str, batch: Any) -> None:
     own, half, whole = (credited(of(name, weight), batch)[1] for weight in (0.0, 0.5, 1.0))
-    # Two successes of four episodes: 1/2 above the mean, in deviations of 1/sqrt(3); in a task 1/sqrt(2).
-    size = math.sqrt(3 if name == "verifiable_process" else 2) / 2
+    # Two successes of four episodes: 1/2 above the mean, in deviations of 1/2; of the sample in a task, 1/sqrt(2).
+    size = 1 if name == "verifiable_process" else math.sqrt(0.5)
     assert whole == pytest.approx([size, size, -size, -size, size, -size, -size], rel=1e-3)
     assert half == pytest.approx([(a + b) / 2 for a, b in zip(own, whole, strict=True)])
 
@@ -142,10 +142,22 @@ def test_failed_episodes_and_unknown_outcomes_are_not_compared(hand: Any) -> Non
 
 
 def test_outcomes_are_compared_with_those_after_as_many_steps(hand: Any) -> None:
-    first = [hand.episode(hand.decision(verdict=1.0), outcome=outcome) for outcome in (1.0, 0.0)]
+    first = [hand.episode(hand.decision(verdict=1.0), outcome=outcome) for outcome in (1.0, 0.0, 1.0, 0.0)]
     later = [hand.episode(replace(hand.decision(verdict=1.0), step=11), outcome=1.0) for _ in range(4)]
     _, found = credited(of("verifiable_process", 1.0), hand.collected(*first, *later))
-    assert found == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5), 0, 0, 0, 0], rel=1e-3)
+    assert found == pytest.approx([1, -1, 1, -1, 0, 0, 0, 0])
+
+
+def test_episodes_alone_at_their_start_are_compared_with_all_as_by_the_outcome_alone(hand: Any) -> None:
+    episodes = [
+        hand.episode(replace(hand.decision(verdict=1.0), step=step), outcome=float(step % 2)) for step in range(6)
+    ]
+    batch = hand.collected(*episodes)
+    batch = replace(batch, rollouts=tuple(replace(one, later=True) for one in batch.rollouts))
+    _, found = credited(of("verifiable_process", 1.0), batch)
+    assert found == pytest.approx([-1, 1, -1, 1, -1, 1])
+    plain = methods.make("outcome_reward").estimator(batch, LocalContext(), None).decisions
+    assert [*plain.values()] == pytest.approx(found)
 
 
 def test_outcomes_of_alternatives_that_are_not_committed_are_not_compared(hand: Any) -> None:
@@ -153,7 +165,7 @@ def test_outcomes_of_alternatives_that_are_not_committed_are_not_compared(hand: 
     batch = hand.collected(*episodes)
     last = replace(batch.rollouts[2], counted=False)
     _, found = credited(of("verifiable_process", 1.0), replace(batch, rollouts=(*batch.rollouts[:2], last)))
-    assert found == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5), 0], rel=1e-3)
+    assert found == pytest.approx([1, -1, 0])
 
 
 def test_state_groups_take_it_with_replies_of_the_policy_alone() -> None:

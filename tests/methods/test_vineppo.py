@@ -44,6 +44,13 @@ def test_changes_in_value_are_whitened_over_tokens(hand):
     assert credits(VineValues(), continued(hand, played, [0.4, 0.6])) == [[-0.5, 1.5]]
 
 
+def test_tokens_that_are_not_trained_are_in_no_mean(hand):
+    decisions = [hand.decision(), replace(hand.decision(tokens=98), trained=False), hand.decision()]
+    played = hand.collected(hand.episode(*decisions, outcome=0.9))
+    first, _, last = credits(VineValues(), continued(hand, played, [0.4, 0.6, 0.6]))[0]
+    assert (first, last) == (-0.707, 0.707)
+
+
 def test_a_failed_episode_gets_no_credit(hand):
     failed = hand.episode(hand.decision(), outcome=5.0, ending=Ending.ERROR)
     sound = hand.collected(hand.episode(hand.decision(), hand.decision(), outcome=1.0), failed)

@@ -21,7 +21,6 @@ from hf_credit.trainers.metrics import (
     mean,
     summarise,
     update_metrics,
-    without_cut_replies,
 )
 
 END = 9
@@ -213,14 +212,6 @@ def test_a_single_role_and_events_named_like_roles_are_logged_once():
     assert not any(name.startswith(("roles/", "events/")) for name in of_one)
     assert {name.split("/")[0] for name in of_two} >= {"roles"}
     assert not any(name.startswith("events/") for name in of_two)
-
-
-def test_truncated_replies_lose_their_advantages():
-    episodes = [
-        Episode(decisions=(decision(1, (5, END)), decision(2, (5, 5))), outcome=0.0, ending=Ending.FINISHED),
-        Episode(decisions=(decision(1, (END,)),), outcome=0.0, ending=Ending.FINISHED),
-    ]
-    assert without_cut_replies(episodes, [[1.0, 2.0], [None]], {END}) == [[1.0, None], [None]]
 
 
 def test_the_maximum_difference_is_over_pairs_with_both_values():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit.group_advantages import group_advantages
+from hf_credit.credit.inputs import require
 from hf_credit.credit.leave_one_out import full_mean
 from hf_credit.credit.shapes import Float, Int, Shaped
 from hf_credit.validators import finite_number
@@ -240,6 +241,7 @@ def rated_rewards(
     finite_number("self_weight", self_weight, 0, most=1)
     finite_number("credit_weight", credit_weight, 0)
     finite_number("blame_weight", blame_weight, 0)
+    require((outcomes >= 0) & (outcomes <= 1), outcomes, "outcomes must be in [0, 1]", "scale them")
     shares_of_self = shares.double().diagonal(dim1=1, dim2=2)
     peers = (shares.double().sum(dim=1) - shares_of_self) / (shares.shape[1] - 1)
     mixed = self_weight * shares_of_self + (1 - self_weight) * peers

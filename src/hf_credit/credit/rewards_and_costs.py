@@ -189,6 +189,7 @@ def cost_advantages(
     active: Bool[Tensor, "episodes turns"] | Real[Tensor, "episodes turns"],
     gamma: float = 1.0,
     groups: Int[Tensor, " episodes"] | None = None,
+    episodes: Int[Tensor, "episodes turns leaves"] | None = None,
 ) -> Float[Tensor, "episodes turns"]:
     """The discounted cost from a turn minus the mean of the other episodes that reached it: `alive_advantages`.
 
@@ -199,6 +200,7 @@ def cost_advantages(
         active: whether episode i had a turn t; an episode's active turns come first.
         gamma: discount from one turn to the next, in [0, 1].
         groups: the group of each episode, within which episodes are compared; one group if `None`.
+        episodes: as in `alive_advantages`.
 
     Raises:
         ValueError: a cost is negative.
@@ -206,4 +208,4 @@ def cost_advantages(
     active = as_mask(active, "active")
     require(~active | (costs >= 0), costs, "a cost must be at least 0", "correct it")
     one_group = torch.zeros(len(costs), dtype=torch.long, device=costs.device)
-    return alive_advantages(costs, active, one_group if groups is None else groups, gamma)
+    return alive_advantages(costs, active, one_group if groups is None else groups, gamma, episodes)

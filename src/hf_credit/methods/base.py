@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +23,7 @@ from hf_credit.registry import Registry, plain
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
 
 if TYPE_CHECKING:
@@ -330,9 +331,13 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
     return {name: scaled(value, credit.weights.get(name, 1.0)) for name, value in credit.decisions.items()}
 
 
-def trained(collected: RolloutBatch, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
-    """Returns the credit of the decisions that may be trained on, by id."""
-    ids = [decision.id for episode in collected.episodes for decision in episode.decisions if decision.trained]
+def trained(
+    collected: RolloutBatch, credit: Mapping[str, DecisionCredit], ends: Collection[int] | None = None
+) -> dict[str, DecisionCredit]:
+    """Returns the credit of the decisions that may be trained on, by id; with the tokens that end a reply, only of
+    those whose reply has one."""
+    decisions = [one for episode in collected.episodes for one in episode.decisions if one.trained]
+    ids = [one.id for one in decisions if ends is None or not was_cut(one.action_ids, ends)]
     return {name: credit[name] for name in ids if credit.get(name) is not None}
 
 

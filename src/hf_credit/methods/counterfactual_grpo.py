@@ -166,10 +166,12 @@ class CounterfactualAdvantages(Options):
             return Credit(decisions=credits, memory=memory)
 
         # Outcomes of whole episodes, with and without each role (section 4, eq. 1)
-        pairs = {role: _matched(collected, without(self._removed_for(role))) for role in self.roles}
+        played = [role for role in self.roles if self.reward != "bonus" or len(self.roles) == 2 or role != self.last]
+        pairs = {role: _matched(collected, without(self._removed_for(role))) for role in played}
+        pairs |= {role: _whole(collected) for role in self.roles if role not in played}  # whose bonus has no weight
 
         # Running moments over all processes (eqs. 2 and 3)
-        streams = dict(stream for role in self.roles for stream in self._streams(role, pairs[role]))
+        streams = dict(stream for role in played for stream in self._streams(role, pairs[role]))
         gathered = context.gather([streams])
         batch = {name: [value for of_process in gathered for value in of_process[name]] for name in streams}
         updated = memory.updated(batch, self.decay)
@@ -255,8 +257,8 @@ class CounterfactualAdvantages(Options):
 
     def _log(self, batch: Mapping[str, Sequence[float]], moments: Moments, context: MethodContext) -> None:
         for role in self.roles:
-            name, values = f"{role}/contribution", batch[f"{role}/contribution"]
-            if not values:
+            name = f"{role}/contribution"
+            if not (values := batch.get(name)):
                 continue
             contribution = moments.of(name)
             metrics = {

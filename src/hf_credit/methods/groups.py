@@ -132,13 +132,7 @@ class Turns:
 
     def visits(self) -> Tensor:
         """Returns the rows that contain each turn, of shape (rows, turns, most rows of a turn), filled up with -1."""
-        rows: dict[str, list[int]] = {}
-        for row, own in enumerate(self.steps):
-            for step in own:
-                rows.setdefault(step[0].id, []).append(row)
-        turns = max([len(own) for own in self.steps] + [1])
-        table = [[rows[step[0].id] for step in own] + [[-1]] * (turns - len(own)) for own in self.steps]
-        return filled_up([of_turn for own in table for of_turn in own]).unflatten(0, (len(self.steps), turns))
+        return visits([[step[0].id for step in own] for own in self.steps])
 
     def values(self) -> tuple[Tensor, Tensor]:
         """Returns the Monte Carlo value before each turn, and its mask; of rollouts that did not fail.
@@ -173,6 +167,17 @@ class AnsweredTurns(Turns):
     def logprobs(self) -> tuple[Tensor, Tensor]:
         """Returns the log-probability of the right answer before each turn, a mean over simultaneous decisions."""
         return self.table(lambda step: fmean(one.extras[ANSWER] for one in step if ANSWER in one.extras))
+
+
+def visits(ids: Sequence[Sequence[str]]) -> Tensor:
+    """Returns the rows that contain each turn, as `Turns.visits`, from the ids of the turns of each row."""
+    rows: dict[str, list[int]] = {}
+    for row, own in enumerate(ids):
+        for name in own:
+            rows.setdefault(name, []).append(row)
+    turns = max([len(own) for own in ids] + [1])
+    table = [[rows[name] for name in own] + [[-1]] * (turns - len(own)) for own in ids]
+    return filled_up([of_turn for own in table for of_turn in own]).unflatten(0, (len(ids), turns))
 
 
 def _turns(steps: Sequence[Step]) -> list[range]:

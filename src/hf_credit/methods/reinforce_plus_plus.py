@@ -34,6 +34,8 @@ class WhitenedReturns(Options):
         correction: 1 for the unbiased variance; 0 for the biased one, as in OpenRLHF.
     """
 
+    revision: ClassVar[int] = 2
+
     gamma: Share = 1.0
     group_mean: bool = False
     correction: Annotated[int, Range(0, 1)] = 1
@@ -50,13 +52,14 @@ class WhitenedReturns(Options):
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)
         made = [[one for one in collected.episodes[row].decisions if not one.observed] for row in rows]
-        lengths = [sum(len(one.action_ids) for one in own) for own in made]
-        pairs, local = base.all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
+        tokens = [[one.trained for one in own for _ in one.action_ids] for own in made]
+        pairs, local = base.all_gather_with_slice(list(zip(outcomes.tolist(), tokens, strict=True)), context)
         all_outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
-        all_lengths = torch.tensor([length for _, length in pairs], dtype=torch.long)
+        all_lengths = torch.tensor([len(own) for _, own in pairs], dtype=torch.long)
         returns = token_returns(all_outcomes, all_lengths, self.gamma)
+        weights = torch.tensor([one for _, own in pairs for one in own], dtype=torch.float64)
         first = int(all_lengths[: local.start].sum())
-        rest = iter(whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist())
+        rest = iter(whitened(returns, weights, correction=self.correction)[first:].tolist())
         decisions = [decision for own in made for decision in own]
         by_token = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
         credits = by_token if self.gamma < 1 else [next(iter(tokens), None) for tokens in by_token]

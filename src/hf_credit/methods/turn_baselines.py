@@ -39,12 +39,12 @@ class AllTurnsMean(OfTurns):
     Failed episodes, and the only one of an instance that did not fail, get no credit.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     rows = staticmethod(with_others)
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        rewards, active = played.table(lambda step: step[0].reward)
+        rewards, active = played.of_steps(lambda episode: [step[0].reward for step in episode.steps], sum)
         return all_turns_advantages(
             rewards, played.outcomes - rewards.sum(dim=1), active, played.groups, played.visits()
         )

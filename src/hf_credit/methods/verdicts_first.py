@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import disagreement, group_advantages, sure_share
+from hf_credit.credit import disagreement, group_advantages, pad_to_matrix, sure_share, turn_group_advantages
 from hf_credit.methods.base import Credit, Estimator, compare_outcomes, verdict_score
 from hf_credit.options import Share
 from hf_credit.rollouts.method_context import MethodContext
@@ -27,8 +28,8 @@ Disagreement = tuple[float, float]
 class VerdictsFirst:
     """The credit (1 - w) A_verdicts + w A_outcomes of each decision; a missing one counts as 0.
 
-    A_verdicts is that of a method, A_outcomes the `group_advantages` of outcomes. Verdicts take fewer tokens to learn
-    from, but may not agree with the goal. With `weight="measured"`
+    A_verdicts is that of a method, A_outcomes the `group_advantages` or `placed_advantages` of outcomes. Verdicts take
+    fewer tokens to learn from, but may not agree with the goal. With `weight="measured"`
 
         w = sure_share(sum of nd, sum of n)        over all earlier updates,
 
@@ -41,6 +42,8 @@ class VerdictsFirst:
         weight: w, or `"measured"`.
         grouped: whether outcomes are compared within a task, or over the update, with those after as many steps.
     """
+
+    revision: ClassVar[int] = 2
 
     verdicts: Estimator
     weight: OutcomeWeight
@@ -65,7 +68,11 @@ class VerdictsFirst:
             if n:
                 context.log("outcome/disagreement", against / n)
             compared = torch.full_like(outcomes, torch.nan)
-            compared[known] = group_advantages(outcomes[known], groups[known])
+            if self.grouped:
+                compared[known] = group_advantages(outcomes[known], groups[known])
+            elif known.any():
+                placed = placed_advantages(outcomes[known].tolist(), groups[known].tolist())
+                compared[known] = torch.tensor(placed, dtype=outcomes.dtype)
             return compared
 
         # Of alternatives that are not committed, only those that end the episode have an outcome.
@@ -83,6 +90,14 @@ class VerdictsFirst:
         return replace(verdicts, decisions=credits, memory=memory)
 
 
+def placed_advantages(outcomes: Sequence[float | None], before: Sequence[int]) -> list[float]:
+    """Returns the `turn_group_advantages` of outcomes, 0 of those that are `None`: compared are episodes that begin
+    after as many steps, if there are four, otherwise all."""
+    placed = [[*[None] * steps, one] for steps, one in zip(before, outcomes, strict=True)]
+    found = turn_group_advantages(*pad_to_matrix(placed))
+    return [row[steps] for row, steps in zip(found.tolist(), before, strict=True)]
+
+
 def weighed(verdicts: Any, weight: OutcomeWeight, grouped: bool = False) -> dict[str, Any]:
     """Returns the estimator and the memory of a method with `VerdictsFirst`, or just `verdicts` if the weight is 0.
 
@@ -92,6 +107,6 @@ def weighed(verdicts: Any, weight: OutcomeWeight, grouped: bool = False) -> dict
     if not weight:
         return {"estimator": verdicts}
     if "verdicts" not in verdicts.needs:
-        raise ValueError(f"outcome_weight must be 0 without verdicts, got {weight!r}; set turn_scores to verdict.")
+        raise ValueError(f"outcome_weight must be 0 without verdicts, got {weight!r}; score by verdicts.")
     mixed = VerdictsFirst(verdicts=verdicts, weight=weight, grouped=grouped)
     return {"estimator": mixed, "memory": (0.0, 0.0)}

@@ -29,7 +29,7 @@ from hf_credit.credit import (
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Estimator, Method, paper, verdict_score
 from hf_credit.methods.groups import Turns
-from hf_credit.methods.verdicts_first import OutcomeWeight, weighed
+from hf_credit.methods.verdicts_first import OutcomeWeight, placed_advantages, weighed
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
@@ -132,15 +132,14 @@ class TrajectoryOutcome:
     """Every decision of an episode gets its outcome, normalised over the update (eq. 1); without one no credit."""
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        before = _steps_before(collected)  # episodes that begin after as many steps are compared, if there are four
+        before = _steps_before(collected)
         outcomes = [
             None if one.ending == Ending.ERROR or math.isnan(one.outcome) or not one.decisions else one.outcome
             for one in collected.episodes
         ]
-        placed = [[*[None] * steps, one] for steps, one in zip(before, outcomes, strict=True)]
-        rows, local = base.all_gather_with_slice(placed, context)
-        found = turn_group_advantages(*pad_to_matrix(rows))[local].tolist()
-        given = [None if one is None else row[steps] for one, row, steps in zip(outcomes, found, before, strict=True)]
+        pairs, local = base.all_gather_with_slice([*zip(outcomes, before, strict=True)], context)
+        found = placed_advantages(*zip(*pairs, strict=True))[local] if pairs else []
+        given = [None if one is None else value for one, value in zip(outcomes, found, strict=True)]
         return Credit(decisions=base.broadcast_to_decisions(collected, given))
 
 
@@ -234,8 +233,12 @@ class StateGroup:
         groups: dict[Any, dict[str, float]] = {}
         known = set[str]()  # a decision that episodes share is told apart by its context, which is long, only once
         for rollout in collected.trained:
-            rewards = _rewards(rollout.episode, self.bonus)
-            for one, reward in zip(rollout.episode.decisions, rewards, strict=True):
+            episode = rollout.episode
+            # A bonus is of a reply that ends the episode, as only then others at its state may have one.
+            ends = episode.ending != Ending.TRUNCATED and not all(
+                one.observed for step in episode.steps[-1:] for one in step
+            )
+            for one, reward in zip(episode.decisions, _rewards(episode, self.bonus * ends), strict=True):
                 if one.id not in known and reward is not None and not math.isnan(reward):
                     known.add(one.id)
                     of_state = groups.setdefault((rollout.instance, one.event, one.step, one.context_ids), {})

@@ -23,7 +23,7 @@ PAPER = paper("VinePPO: Refining Credit Assignment in RL Training of LLMs", arxi
 
 @dataclass(frozen=True, kw_only=True)
 class VineValues(OfTurns):
-    """`value_differences` of the mean outcomes of continuations, `whitened` over the tokens of all processes.
+    """`value_differences` of the mean outcomes of continuations, `whitened` over the trained tokens of all processes.
 
     Failed episodes get no credit, nor do decisions before or after which the value is unknown (`continuation_values`).
     Their tokens count in no mean.
@@ -41,7 +41,8 @@ class VineValues(OfTurns):
         advantages = value_differences(values, played.outcomes, active)
         if self.whiten:
             known = active & ~advantages.isnan()
-            pair = advantages[known].tolist(), played.tokens()[0][known].tolist()
+            tokens, _ = played.table(lambda step: sum(len(one.action_ids) for one in step if one.trained))
+            pair = advantages[known].tolist(), tokens[known].tolist()
             advantages[known] = whitened_over_processes(*pair, context)
         return advantages
 

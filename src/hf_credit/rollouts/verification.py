@@ -31,7 +31,7 @@ def verify(
     """Returns the episodes with an oracle's verdict on each decision (paper VPR, eq. 2).
 
     A reply without an action scores 0, without a call of the oracle. If the oracle raises or returns a score outside
-    [0, 1], the episode ends in an error, as for `judged`. A `Judge` gets all decisions that may be trained on at once;
+    [0, 1], the episode ends in an error, as for `judged`. A `Judge` gets all decisions of the policy at once;
     what it leaves unknown, where it fails, or what is no number in [0, 1], has no verdict.
 
     Args:
@@ -65,7 +65,7 @@ def _judged_at_once(
     scores = dict[str, float]()
 
     def described(number: int, one: Decision, world: Any, action: str) -> Decision:
-        if one.trained and not one.observed and one.id not in moves:
+        if not one.observed and one.id not in moves:
             asked = next(asked for asked in interaction.pending(one.state) if asked.event == one.event)
             facts: Any = {"reply": one.action_text, "action": action, "state": world, "episode": number}
             facts |= {"interaction": interaction, "before": one.state}

@@ -33,7 +33,7 @@ from hf_credit.trainers import arguments
 from hf_credit.trainers.callbacks import WarnWithoutSignal, show_headlines
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import GeneratingTrainer
-from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
+from hf_credit.trainers.metrics import EpisodeLog
 from hf_credit.trainers.ranks import accumulating, backward, exchange_each_pass
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.rows import RowTrainer
@@ -187,8 +187,6 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
                 credit = self.credit(collected)
             episodes = collected.episodes
             advantages = by_episode(episodes, credit)
-            if self.mask_truncated_completions:
-                advantages = without_cut_replies(episodes, advantages, self.chat.end_tokens)
         if training:
             PULSE.phase = "learning"
         with self.timed("time/rows"):

@@ -132,7 +132,8 @@ class CreditTrainer(EpisodeTrainer):
             return {}
         credit = self.method.estimator(collected, self.context, self.memory)
         self.context.exchange()
-        credit = dataclasses.replace(credit, decisions=trained(collected, credit.decisions))
+        ends = self.chat.end_tokens if self.mask_truncated_completions else None
+        credit = dataclasses.replace(credit, decisions=trained(collected, credit.decisions, ends))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
@@ -147,8 +148,10 @@ class CreditTrainer(EpisodeTrainer):
                 f"the method {self.method.name!r} weighs branches of one start, got aggregation="
                 f"{self.args.aggregation!r}; set it to 'token'."
             )
-        in_loss = credit_in_loss(collected, credit, self.ranks.gather)
-        return in_loss if self.adapters is None else self.adapters.learning_credit(collected.episodes, in_loss)
+        if self.adapters is not None:
+            learning = self.adapters.learning_credit(collected.episodes, credit.decisions)
+            credit = dataclasses.replace(credit, decisions=learning)
+        return credit_in_loss(collected, credit, self.ranks.gather)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         output = super().evaluation_loop(*args, **kwargs)

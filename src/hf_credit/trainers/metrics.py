@@ -130,19 +130,6 @@ def _earlier_thoughts(episode: Episode) -> float:
     return total
 
 
-def without_cut_replies(
-    episodes: Sequence[Episode], advantages: DecisionCredits, end_tokens: Collection[int]
-) -> list[list[DecisionCredit]]:
-    """Returns the advantages with `None` for decisions whose reply reached the length limit."""
-    return [
-        [
-            None if was_cut(decision.action_ids, end_tokens) else value
-            for decision, value in zip(episode.decisions, values, strict=True)
-        ]
-        for episode, values in zip(episodes, advantages, strict=True)
-    ]
-
-
 def largest_difference(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """The largest absolute difference of two tensors where `mask` is not 0 and neither is NaN, as a scalar.
 

@@ -128,6 +128,13 @@ def test_random_counterfactuals_are_compared_with_another_step(chat: Chat) -> No
     after = [elsewhere[one.source] for one in other.rollouts if not one.trained]
     assert sorted(set(before)) == sorted(set(after))
     assert all(one != two for one, two in zip(before, after, strict=True))
+    drawn = {one.source: replacement_of(one).probability for one in own.rollouts if not one.trained}
+    by_place = {place[name]: probability for name, probability in drawn.items()}
+    others = [one for one in other.rollouts if not one.trained]
+    assert len({*by_place.values()}) > 1
+    for one in others:  # the probability of the step that it is compared with
+        assert replacement_of(one).probability == pytest.approx(by_place[elsewhere[one.source]])
+        assert replacement_of(one).features == ()
 
 
 def test_extra_episodes_continue_from_drawn_steps_are_trained_on_and_not_counted(chat: Chat) -> None:

@@ -423,6 +423,23 @@ def test_a_hack_before_the_deleted_step_is_in_both_results(context: GivenContext
     assert [label for _, label in examples] == [1.0, 0.0, 0.0]
 
 
+def test_costs_of_episodes_that_share_a_step_are_no_baseline_of_it(context: GivenContext) -> None:
+    own = estimator(
+        counterfactuals="extra", contribution_advantage=0.0, constrained=True, limits={"tampering": 9.0}, hack=0.0
+    )
+    dear = Audit(costs={"tampering": 1.0})
+    found = []
+    for forks in (0, 3):
+        whole = [episode(decision("a", dear), decision("after a")), episode(decision("b"), decision("after b"))]
+        extra = [replace(whole[0], decisions=(whole[0].decisions[0], decision(f"f{k}"))) for k in range(forks)]
+        rollouts = [*(Rollout(episode=one, instance=0) for one in whole)]
+        rollouts += [Rollout(episode=one, instance=0, counted=False) for one in extra]
+        batch = RolloutBatch(rollouts=tuple(rollouts), rows=1)
+        credit = own(batch, context, Constraints(multipliers=(("tampering", 0.5),)))
+        found.append([credit.decisions["a"], credit.decisions["b"]])
+    assert found == [pytest.approx([-0.5, 0.5])] * 2
+
+
 def test_costs_of_continuations_are_not_in_the_means(context: GivenContext) -> None:
     own = estimator(
         counterfactuals="extra", contribution_advantage=0.0, constrained=True, limits={"tampering": 0.2}, hack=0.0

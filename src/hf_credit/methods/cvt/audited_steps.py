@@ -221,16 +221,17 @@ class AuditedSteps(Options, Around):
             context.total(f"interventions/{family}/missing", sum(not one.branches for one in of_family))
         sources = [decision.id for _, decision, *_ in replaced]
         if self.counterfactuals == "random":
-            sources = _of_other_steps(sources, context)
+            sources, features = _of_other_steps(sources, context), {}
         starts = [branch.start for *_, branch in replaced]
         played = context.play(starts, policy=self.policy)
         if self.probe_every is not None and context.update % self.probe_every == 0:
             current = context.play(starts, policy="current")
             self._log_drift([(one[1].id, one[3]) for one in replaced], (played, current), context)
         context.total("tokens/counterfactual", sum(episode.generated_tokens for episode in played))
-        rollouts = []
-        for episode, source, (rollout, _, q, family, branch) in zip(played, sources, replaced, strict=True):
-            replacement = Replacement(probability=q, features=features.get(source, ()), reply=branch.action_ids)
+        rollouts, q = [], {decision.id: probability for _, decision, probability, *_ in replaced}
+        for episode, source, (rollout, *_, family, branch) in zip(played, sources, replaced, strict=True):
+            known = features.get(source, ())
+            replacement = Replacement(probability=q[source], features=known, reply=branch.action_ids)
             comparison = Rollout(episode=episode, instance=rollout.instance, trained=False, source=source)
             rollouts.append(replace(comparison, kind=counterfactual(family), extras={REPLACEMENT: replacement}))
         return rollouts

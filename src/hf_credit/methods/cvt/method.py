@@ -26,6 +26,7 @@ from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, de
 from hf_credit.methods.cvt.audits import audit_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
+from hf_credit.methods.groups import visits
 from hf_credit.options import (
     Count,
     NotNegative,
@@ -304,6 +305,7 @@ class ConstrainedCounterfactual(Options):
         names = tuple(self.limits)
         costs = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
         gathered, local = all_gather_with_slice(costs, context)
+        ids, _ = all_gather_with_slice([[one.id for one in episode.decisions] for episode in episodes], context)
         whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
         width = max([len(one) for one in gathered] + [1])
         penalties = torch.zeros(len(gathered), width, dtype=torch.float64)
@@ -314,8 +316,9 @@ class ConstrainedCounterfactual(Options):
         }
         discount = self.gamma ** torch.arange(width, dtype=torch.float64)
         means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
+        shared = visits(ids)  # what follows a decision is in the costs of all episodes that contain it
         for name, weight in multipliers.weights(means).items():
-            penalties += weight * credit.cost_advantages(*tables[name], gamma=self.gamma)
+            penalties += weight * credit.cost_advantages(*tables[name], gamma=self.gamma, episodes=shared)
         for name in names:
             context.log(f"costs/{name}", means[name])
             context.log(f"multipliers/{name}", multipliers.values[name])

@@ -40,7 +40,7 @@ from hf_credit.trainers.asynchronous.collection import (
     UnderWay,
 )
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
-from hf_credit.trainers.metrics import summaries_of, update_metrics, without_cut_replies
+from hf_credit.trainers.metrics import summaries_of, update_metrics
 from hf_credit.trainers.starts import Start, Starts
 from hf_credit.validators import whole_number
 
@@ -404,14 +404,13 @@ class Worker:
         credit = self.method.estimator(collected, context, self.memory)
         latest = context.failures.latest
         self._warned = check_replays(context.kept, in_one_line(latest) if latest else None, self._warned)
-        credit = replace(credit, decisions=trained(collected, credit.decisions))
+        ends = self.chat.end_tokens if self.mask_truncated_completions else None
+        credit = replace(credit, decisions=trained(collected, credit.decisions, ends))
         found = credit_in_loss(collected, credit)
         if not learning:
             found = dict.fromkeys(found, 0.0)
         episodes = collected.episodes
         advantages = by_episode(episodes, found)
-        if self.mask_truncated_completions:
-            advantages = without_cut_replies(episodes, advantages, self.chat.end_tokens)
         rows = [
             row
             for episode, own in zip(episodes, advantages, strict=True)
