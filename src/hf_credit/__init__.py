@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hf_credit import checkpoint_store, hub_client
 from hf_credit._version import __version__
 from hf_credit.noise import silence_missing_kernel
+from hf_credit.trust import on_demand
 
 if TYPE_CHECKING:
     from hf_credit.environments import make
@@ -29,22 +30,16 @@ if TYPE_CHECKING:
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
-    "AsyncCreditConfig": "hf_credit.trainers.asynchronous.config",
-    "AsyncCreditTrainer": "hf_credit.trainers.asynchronous.trainer",
-    "ConstrainedCounterfactualConfig": "hf_credit.trainers.constrained_counterfactual",
-    "ConstrainedCounterfactualTrainer": "hf_credit.trainers.constrained_counterfactual",
-    "CounterfactualGRPOConfig": "hf_credit.trainers.counterfactual_grpo",
-    "CounterfactualGRPOTrainer": "hf_credit.trainers.counterfactual_grpo",
-    "CreditConfig": "hf_credit.trainers.config",
-    "CreditTrainer": "hf_credit.trainers.credit",
-    "make": "hf_credit.environments",
-    "ReplayLOOConfig": "hf_credit.trainers.replay_loo",
-    "ReplayLOOTrainer": "hf_credit.trainers.replay_loo",
-    "RunSettings": "hf_credit.trainers.config",
-    "TruncatedPPOConfig": "hf_credit.trainers.truncated_ppo",
-    "TruncatedPPOTrainer": "hf_credit.trainers.truncated_ppo",
-    "VerifiableProcessConfig": "hf_credit.trainers.verifiable_process",
-    "VerifiableProcessTrainer": "hf_credit.trainers.verifiable_process",
+    "environments": ("make",),
+    "trainers.asynchronous.config": ("AsyncCreditConfig",),
+    "trainers.asynchronous.trainer": ("AsyncCreditTrainer",),
+    "trainers.config": ("CreditConfig", "RunSettings"),
+    "trainers.constrained_counterfactual": ("ConstrainedCounterfactualConfig", "ConstrainedCounterfactualTrainer"),
+    "trainers.counterfactual_grpo": ("CounterfactualGRPOConfig", "CounterfactualGRPOTrainer"),
+    "trainers.credit": ("CreditTrainer",),
+    "trainers.replay_loo": ("ReplayLOOConfig", "ReplayLOOTrainer"),
+    "trainers.truncated_ppo": ("TruncatedPPOConfig", "TruncatedPPOTrainer"),
+    "trainers.verifiable_process": ("VerifiableProcessConfig", "VerifiableProcessTrainer"),
 }
 
 __all__ = [
@@ -62,13 +57,12 @@ hub_client.install()
 silence_missing_kernel()  # before the first import of bitsandbytes
 
 
+_named, _names = on_demand(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"hf_credit.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hf_credit' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return importlib.import_module(f"hf_credit.{name}") if name in _PACKAGES else _named(name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, *_PACKAGES])
+    return sorted({*_names(), *_PACKAGES})

@@ -57,6 +57,17 @@ class Options:
                 object.__setattr__(self, name, value)
 
 
+def refuse_without_effect(where: str, **given: tuple[Any, Any]) -> None:
+    """Refuses options, each a value and its default, that something else makes idle.
+
+    Raises:
+        ValueError: a value is not the default.
+    """
+    for name, (value, default) in given.items():
+        if value != default:
+            raise ValueError(f"{name} has no effect {where}, got {value!r}; leave it out.")
+
+
 def filled_by_factory(default: Any = dataclasses.MISSING, make: Any = dataclasses.MISSING) -> Any:
     """Declares a field that is not an option: a factory or a config with options of its own, or `bind`, sets it.
 

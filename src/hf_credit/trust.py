@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -73,6 +73,20 @@ def imported(name: str) -> Any:
         raise ImportError("it is not a module and a function or class with a colon between them")
     module, _, attribute = name.partition(":")
     return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+
+
+def on_demand(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns `__getattr__` and `__dir__` of a package that imports names on first use, given those of each module."""
+    found = {name: f"{package}.{home}:{name}" for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in found:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return imported(found[name])
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *found})
 
 
 def importable(thing: Any) -> str:

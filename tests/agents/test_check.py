@@ -31,7 +31,8 @@ def test_each_call_that_differs_is_shown_with_the_part() -> None:
     again, *restored = found("drifts", [{"number": 1}]).problems
     assert again.startswith("task 1, run again, call 1: message 1 (user), content: ...'at ")
     assert len(restored) == 2
-    assert all("task 1, restored: call 1: message 1 (user), content: ...'at " in problem for problem in restored)
+    assert "task 1, restored: another call (message 1 (user), content: ...'at " in restored[0]
+    assert all(one.startswith("task 1, restored: another call") and one.endswith(" at call 1") for one in restored)
 
 
 def test_a_program_that_fails_is_a_problem_too() -> None:

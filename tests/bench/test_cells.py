@@ -130,6 +130,7 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
         (["--dial", "horizon=many"], "horizon must be a whole number from 0 to 256, got 'many'"),
         (["--problem", "kee"], "problem must be"),
         (["--method", "rlo"], "did you mean 'rloo'"),
+        (["--oracle-error", "0.3"], "--oracle-error is of named methods or problems, got 0.3 alone"),
     ],
 )
 def test_impossible_arguments_are_refused_in_a_sentence(

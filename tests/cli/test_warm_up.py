@@ -208,6 +208,15 @@ def test_a_recipe_gives_the_task_its_prompts_and_the_oracle_that_plays(
     assert (spec.history, spec.instructions, spec.sampling.max_new_tokens) == ("current", False, 11)
 
 
+def test_a_recipe_is_given_no_other_task_prompts_or_sampling() -> None:
+    own: dict[str, Any] = {"option": ["size=9"], "max_turns": 2, "dataset": "me/rows"}
+    with pytest.raises(
+        ValueError, match=r"names its task and rows, got 'r' and .*--option.*--dataset; leave these out"
+    ):
+        Taught(recipe="r", **own)
+    assert Taught(recipe="r", trust_remote_code=True).recipe == "r"
+
+
 def test_recorded_actions_of_a_program_play_again_by_an_option_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

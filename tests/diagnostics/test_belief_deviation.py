@@ -50,3 +50,8 @@ def test_what_is_off_the_simplex_is_refused(belief, label, message):
         belief_deviation([belief], [label])
     with pytest.raises(ValueError, match="most must be above 0 and bins at least 1"):
         belief_deviation([[1.0]], [[1.0]], most=0)
+
+
+def test_of_values_that_tie_each_counts_its_share():
+    found = belief_deviation([[0.5, 0.5]] * 4, [[1.0, 0.0], [0.0, 1.0]] * 2)
+    assert (found.accuracy, found.calibration_error) == (0.5, 0.0)

@@ -31,6 +31,12 @@ def test_a_proposal_is_compared_with_replies_of_its_kind():
     assert (found.judged, found.out_of_distribution) == (3, pytest.approx(1 / 3))
 
 
+def test_log_probabilities_that_are_not_finite_are_refused():
+    for own, sampled in (([math.nan], [-1.0]), ([-1.0], [math.nan])):
+        with pytest.raises(ValueError, match="log-probabilities must be finite"):
+            intervention_validity(["own"], [True], ["read"], own, ["read"], sampled)
+
+
 def test_a_quantile_outside_its_range_is_refused():
     with pytest.raises(ValueError, match=r"quantile must be in \(0, 1\), got 0"):
         intervention_validity([], [], quantile=0)

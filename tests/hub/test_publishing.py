@@ -264,6 +264,19 @@ def test_a_repository_that_its_owner_made_private_stays_so_when_the_same_is_publ
     assert (api.model_info("me/hidden").private, done.private) == (True, True)
 
 
+def test_a_repository_with_a_branch_that_is_called_unfinished_keeps_it_and_its_visibility(
+    failing: Callable[..., Any],
+) -> None:
+    api, where, _ = failing()
+    publish(FILES, "me/work", repo_type="model", private=True, **where)
+    api.create_branch("me/work", branch="unfinished")
+    done = publish({"README.md": b"# New\n"}, "me/work", repo_type="model", **where)
+    assert (api.model_info("me/work").private, done.private) == (True, True)
+    assert "unfinished" in [one.name for one in api.list_repo_refs("me/work").branches]
+    asked = publish({"README.md": b"# Newer\n"}, "me/work", repo_type="model", pr=True, **where)
+    assert (asked.private, bool(asked.pull_request)) == (True, True)
+
+
 def test_a_change_of_an_older_commit_than_the_newest_is_refused(failing: Callable[..., Any]) -> None:
     api, where, _ = failing()
     first = publish(FILES, "me/changed", repo_type="model", **where)

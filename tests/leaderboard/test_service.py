@@ -206,6 +206,17 @@ def closed(world: World, number: int, reason: str) -> None:
     assert any(reason in getattr(event, "content", "") for event in found.events)
 
 
+def test_a_checkpoint_that_only_the_verifier_can_read_is_refused(world: World) -> None:
+    commit = publish_run(world.hub, world.board.policies[commit_of("good")], "me/hidden")
+    world.verifier().api.update_repo_settings("me/hidden", private=True)
+    checkpoint = Checkpoint(repo="me/hidden", commit=commit, seed=0)
+    refused(
+        world,
+        *world.entry("good", checkpoints=(checkpoint,)),
+        "that the entry names and be public, got me/hidden@",
+    )
+
+
 def test_edited_outcomes_are_refused(world: World) -> None:
     entry, episodes = world.entry("poor")
     worse = next(place for place, one in enumerate(episodes) if one.outcome == 0)

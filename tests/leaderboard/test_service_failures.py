@@ -16,6 +16,7 @@ from hub_faults import Fault, Faults
 from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
+from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.retries import HubError
 from hf_credit.hub.safety import MOST_FILES
 from hf_credit_leaderboard import playing, service, sources, verification
@@ -145,6 +146,18 @@ def test_what_an_entry_makes_the_verifier_download_goes_with_its_check_and_leave
     with pytest.raises(HubError, match="bytes free, got 2000; free some"):
         verifier.verify("0" * 32, entry, episodes)
     assert [*tmp_path.rglob("*.safetensors"), *tmp_path.glob("hf-credit-verification-*")] == []
+
+
+def test_of_several_checkpoints_that_fill_the_disk_the_entry_is_at_fault(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted, most = ("me/good", world.commits["good"]), 2**30
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
+    with pytest.raises(HubError, match="bytes free, got 2000; free some"):
+        world.verifier()._checkpoint(tmp_path, *wanted, most)
+    (tmp_path / "another checkpoint").mkdir()
+    with pytest.raises(TooLarge):
+        world.verifier()._checkpoint(tmp_path, *wanted, most)
 
 
 def full_disk(*_: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -302,6 +303,23 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {"secret": []}}
     with pytest.raises(ValueError, match="at most 65536 characters, got"):
         playing.answer({"print_key": "", **asked})
+
+
+def test_a_tokenizer_in_python_whose_files_could_play_is_refused() -> None:
+    slow: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template="{{ messages }}"))
+    with pytest.raises(ValueError, match=r"must have a tokenizer\.json, got a tokenizer in Python"):
+        playing._template(slow)
+
+
+def test_the_unknown_templates_of_an_entry_are_bounded_together(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+
+    def play(request: Any, readable: Any, limits: Any) -> dict[str, Any]:
+        answer = playing.answer(request)
+        return {**answer, "templates": ["x" * 2**15, "y" * (2**15 + 1)]}
+
+    with pytest.raises(Refusal, match="at most 65536 characters together, got 65537; share one"):
+        verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download, play=play)
 
 
 def context_rule(_: Any, tokenizer: dict[str, Any], __: Any) -> None:

@@ -412,6 +412,7 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
         ({"cut_replies": "zero", "allocation": "weighted"}, "cut_replies='zero' needs .* and allocation='weighted'; "),
         ({"allocation": "weighted", "reward": "shared"}, "allocation='weighted' needs .*, got 'shared'; "),
         ({"train_solo": True, "solver_signal": "joint"}, "train_solo needs reward='counterfactual'"),
+        ({"train_solo": True, "use_history": False}, "use_history=True, got 'counterfactual', 'fused', False"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:

@@ -205,7 +205,7 @@ CHANGES: dict[str, dict[str, Change]] = {
     "replay_loo": {
         "budget": to(8, budget=4, match_contexts=False),
         "alternatives": to((4, 1), alternatives=(2, 2)),
-        "reference_rollouts": to(2, alternatives=(4,), contexts=1),
+        "reference_rollouts": to(2, alternatives=(4,), along={"contexts": 1}),
         "contexts": to(1, **CONTEXTS, along={"budget": 4}),
         "num_replays": to(2, **CONTEXTS, along={"budget": 16}),
         "common_random_numbers": to(True, by=Seeded),
@@ -231,6 +231,7 @@ CHANGES: dict[str, dict[str, Change]] = {
     "tree_grpo": {"trees": to(1), "expansions": to(1), "rounds": to(2)},
     "turn_credit": {"turn_scores": to("verdict", outcome_weight=0.0), "beta": to(0.5)},
     "verifiable_process": {
+        "outcome_weight": to(0.5, oracle=Contrary()),
         "min_active": to(1, rows=3),
         "state_group_size": to(3),
         "commit": to("random", **STATES),
@@ -329,3 +330,18 @@ def test_every_change_is_of_an_option() -> None:
     named = {(name, option) for name, changes in CHANGES.items() for option in changes}
     assert named | {*IN_A_TRAINER} <= {*PAIRS}
     assert {*ANYWHERE} <= {option for _, option in PAIRS}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("replay_loo", {"contexts": 4}, "contexts has no effect without reference_rollouts, got 4; leave it out"),
+        ("replay_loo", {"num_replays": 4}, "num_replays has no effect without reference_rollouts"),
+        ("replay_loo", {"match_contexts": False, "reference_rollouts": 1}, "no effect with match_contexts=False"),
+        ("verifiable_process", {"commit": "random"}, "commit has no effect without state_group_size, got 'random'"),
+        ("verifiable_process", {"state_group_size": 4, "min_active": 2}, "min_active has no effect in state groups"),
+    ],
+)
+def test_an_option_that_another_makes_idle_is_refused(name: str, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        methods.make(name, **options)

@@ -202,19 +202,12 @@ def test_whitening_keeps_the_scale_between_groups_as_in_the_authors_test() -> No
     assert np.std(given) == pytest.approx(1.0)
 
 
-def test_a_reply_that_a_limit_or_an_untrained_role_ended_has_no_bonus_that_its_state_lacks() -> None:
-    last = replace(episode(1.0, outcome=0.5), ending=Ending.TRUNCATED)
-    theirs = replace(decision(None), observed=True, step=1)
-    heard = Episode(decisions=(replace(decision(1.0), step=0), theirs), outcome=0.5, ending=Ending.FINISHED)
-    beside = [replace(episode(1.0, outcome=math.nan), ending=Ending.TRUNCATED) for _ in range(2)]
-    for committed in (last, heard):
-        rollouts = tuple(Rollout(episode=one, instance=0) for one in (committed, *beside))
-        placed = tuple(
-            replace(one, episode=replace(one.episode, decisions=(replace(own, step=0), *more)))
-            for one in rollouts
-            for own, *more in [one.episode.decisions]
-        )
-        assert not StateGroup(bonus=1.0)(RolloutBatch(rollouts=placed, rows=1), LocalContext(), None).decisions
+def test_a_reply_at_the_limit_of_tokens_has_no_bonus_that_others_at_its_state_lack() -> None:
+    ended, *beside = (episode(1.0, outcome=outcome) for outcome in (0.5, math.nan, math.nan))
+    rollouts = tuple(Rollout(episode=replace(one, ending=Ending.TRUNCATED), instance=0) for one in (ended, *beside))
+    assert not StateGroup(bonus=1.0)(RolloutBatch(rollouts=rollouts, rows=1), LocalContext(), None).decisions
+    whole = (Rollout(episode=ended, instance=0), *rollouts[1:])
+    assert StateGroup(bonus=1.0)(RolloutBatch(rollouts=whole, rows=1), LocalContext(), None).decisions
 
 
 class Context(tuple[int, ...]):

@@ -34,11 +34,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {
             "predictions": [[0.5, 0.5], [0.25, 0.75]],
             "references": [[1.0, 0.0], [0.5, 0.5]],
-            # ln 2, and half of ln 2 + ln(2/3); both are right; bins of .5 and of .75, each off by what lacks to 1.
+            # ln 2, and half of ln 2 + ln(2/3); of the first one of two likeliest values is right, and the second is;
+            # bins of .5 and of .75, of which the latter is off by what lacks to 1.
             "result": {
                 "deviation": (math.log(2) + 0.5 * math.log(4 / 3)) / 2,
-                "accuracy": 1.0,
-                "calibration_error": (0.5 + 0.25) / 2,
+                "accuracy": 0.75,
+                "calibration_error": 0.25 / 2,
                 "n": 2,
             },
         },

@@ -5,16 +5,9 @@ Imports nothing heavy: the process that is forked for every run imports this mod
 
 from __future__ import annotations
 
-from typing import Any
-
 from hf_credit.agents.program import Agent, Model, agent
+from hf_credit.trust import on_demand
 
 __all__ = ["Agent", "AgentInteraction", "AgentState", "Model", "agent"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("AgentInteraction", "AgentState"):
-        from hf_credit.agents import interaction
-
-        return getattr(interaction, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = on_demand(__name__, {"interaction": ("AgentInteraction", "AgentState")})

@@ -97,7 +97,7 @@ def check(interaction: Any, tasks: Iterable[Mapping[str, Any]], replies: Replies
                     interaction.restore(state)
                     findings.restored += 1
                 except DivergedRunError as error:
-                    findings.differences.append(f"task {number}, restored: {_described(first, error)}")
+                    findings.differences.append(f"task {number}, restored: {error.got}")
                 except Exception as error:
                     findings.differences.append(f"task {number}, restored: {in_one_line(error)}")
                 findings.seconds += time.monotonic() - began
@@ -145,16 +145,6 @@ def _without(calls: Sequence[Waiting], others: Sequence[Waiting]) -> list[int]:
         left[one.call] -= 1
         places += [place] if left[one.call] < 0 else []
     return places
-
-
-def _described(states: Sequence[AgentState], error: DivergedRunError) -> str:
-    if error.asked is None:
-        return f"call {error.place} was not made"
-    for state in states:
-        for place, waiting in enumerate(state.waiting, start=len(state.answered) + 1):
-            if place == error.place:
-                return f"call {place}: {difference(json.loads(waiting.asked), error.asked)}"
-    return f"call {error.place} was new"
 
 
 def _example(schema: Mapping[str, Any], draws: random.Random, whole: Mapping[str, Any] | None = None) -> Any:

@@ -53,17 +53,11 @@ class RunError(RuntimeError):
 
 
 class DivergedRunError(DivergedError):
-    """A restored run made another call than before.
+    """A restored run made another call than before, or ended: `got` says which."""
 
-    Attributes:
-        place: the number of the call, from 1.
-        asked: the other call; `None` if the run ended instead.
-    """
-
-    def __init__(self, message: str, place: int, asked: dict[str, Any] | None) -> None:
-        super().__init__(message)
-        self.place = place
-        self.asked = asked
+    def __init__(self, got: str) -> None:
+        super().__init__(f"a run must repeat itself with the same task, seed and replies, got {got}; {TO_REPEAT}")
+        self.got = got
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,11 +358,7 @@ class LiveRun:
         what = "the end" if asked is None else "another call"
         if asked is not None and before is not None:
             what += f" ({difference(before, asked)})"
-        raise DivergedRunError(
-            f"a run must repeat itself with the same task, seed and replies, got {what} at call {place}; {TO_REPEAT}",
-            place,
-            asked,
-        )
+        raise DivergedRunError(f"{what} at call {place}")
 
     def _next(self, seconds: float) -> tuple[str, Any]:
         deadline = time.monotonic() + seconds

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.boundary import types_of
 from hf_credit.cli.credit import say_skipped
 from hf_credit.cli.options import (
     DatasetOption,
@@ -81,8 +82,11 @@ class Taught(Prompted):
             raise ValueError(
                 f"one player plays, got --script {self.script!r} and --oracle {self.oracle!r}; leave one of them out."
             )
-        if self.recipe and (self.task or self.dataset):
-            raise ValueError(f"a recipe names its task and rows, got {self.recipe!r} and others; leave these out.")
+        of_task = [*types_of(Prompted), "dataset"]
+        given = [one for one in of_task if getattr(self, one) not in (None, [], False)]
+        if self.recipe and (others := [one for one in given if one != "trust_remote_code"]):
+            flags = ", ".join(f"--{one.replace('_', '-')}" for one in others)
+            raise ValueError(f"a recipe names its task and rows, got {self.recipe!r} and {flags}; leave these out.")
 
     def demonstrations(
         self, interaction: Interaction[Any] | None, job: Any, chat: Chat, dropped: Counter[str], progress: Progress

@@ -137,7 +137,7 @@ class BeliefDeviation:
 
     Attributes:
         deviation: KL(b* || b) in nats, each clipped to [0, most].
-        accuracy: the share of beliefs with the same likeliest value as the label; of tied values one must agree.
+        accuracy: the share of beliefs with the same likeliest value as the label; of tied values each its share.
         calibration_error: the expected calibration error (ECE) of the likeliest values.
         n: the number of beliefs.
     """
@@ -181,14 +181,15 @@ def belief_deviation(
         _check("label", label)
         divergences.append(-belief_reward({"": label}, {"": belief}, most))
         confidences.append(max(belief))
-        right.append(bool(_likeliest(belief) & _likeliest(label)))
+        top = _likeliest(belief)
+        right.append(len(top & _likeliest(label)) / len(top))
     if not right:
         return BeliefDeviation(deviation=math.nan, accuracy=math.nan, calibration_error=math.nan, n=0)
     error = _calibration_error(confidences, right, bins)
     return BeliefDeviation(deviation=fmean(divergences), accuracy=fmean(right), calibration_error=error, n=len(right))
 
 
-def _calibration_error(confidences: Sequence[float], right: Sequence[bool], bins: int) -> float:
+def _calibration_error(confidences: Sequence[float], right: Sequence[float], bins: int) -> float:
     members: dict[int, list[int]] = {}
     for place, confidence in enumerate(confidences):
         members.setdefault(min(int(confidence * bins), bins - 1), []).append(place)

@@ -53,7 +53,7 @@ def intervention_validity(
         quantile: in (0, 1).
 
     Raises:
-        ValueError: lengths differ, or the quantile is out of range.
+        ValueError: lengths differ, a number is not finite, or the quantile is out of range.
     """
     if not 0 < quantile < 1:
         raise ValueError(f"quantile must be in (0, 1), got {quantile}; 0.05 is the 5th percentile.")
@@ -63,6 +63,8 @@ def intervention_validity(
     usual: dict[str, list[float]] = {}
     for kind, sampled in zip(sampled_kinds, sampled_logprobs, strict=True):
         usual.setdefault(kind, []).append(sampled)
+    if not all(map(math.isfinite, (*sampled_logprobs, *(one for one in logprobs if one is not None)))):
+        raise ValueError("log-probabilities must be finite, got one that is not; leave it out.")
     least = {kind: float(np.quantile(values, quantile)) for kind, values in usual.items()}
     passed: dict[str, list[bool]] = {}
     unusual: dict[str, list[bool]] = {}

@@ -9,9 +9,9 @@ Names are imported on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hf_credit.trust import imported
+from hf_credit.trust import on_demand
 
 if TYPE_CHECKING:
     from hf_credit.hub.checkpoints import load_checkpoint, publish_checkpoint
@@ -48,13 +48,4 @@ __all__ = [
     "publish_tasks", "save_episodes",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return imported(f"hf_credit.hub.{home}:{name}")
-    raise AttributeError(f"module 'hf_credit.hub' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(__name__, _HOMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -107,7 +108,8 @@ class Bases:
         """Returns a base model with its commit; refuses one with other weights than the folder, if that is here."""
         if self.api is None:
             return repo, revision
-        info = self.api.model_info(repo, revision=revision, files_metadata=True)
+        ask = functools.partial(self.api.model_info, repo, revision=revision, files_metadata=True)
+        info = retried(ask, f"reading {repo}")
         there = {one.rfilename: one.lfs and one.lfs.sha256 for one in info.siblings or ()}
         for path in sorted(folder.glob("*.safetensors")):
             with path.open("rb") as file:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 TRAILER = "Hf-Credit-Publish"
 """The line of a commit's description that holds the digest of the published files."""
 
-_UNFINISHED = "unfinished"  # the branch of a new repository that is not public yet, and shall be
+_UNFINISHED = "hf-credit-unfinished"  # the branch of a new repository that is not public yet, and shall be
 
 
 @dataclass(frozen=True)
@@ -106,20 +106,17 @@ def publish(
         return done
     target = Repository(api, repo, repo_type)
     message = message or f"Publish {counted(len(contents), 'file')} with hf-credit"
-    if pr:
-        commit, request = target.commit(contents, message, replaces, create_pr=True)
-        target.compare(contents, commit)
-        return replace(done, commit=commit, pull_request=request)
-    target.prepare(space_sdk, private)
+    if not pr:
+        target.prepare(space_sdk, private)
     if tag is not None:
         target.check_tag(tag, contents)
-    commit, _ = target.commit(contents, message, replaces, parent=parent)
+    commit, request = target.commit(contents, message, replaces, create_pr=pr, parent=None if pr else parent)
     target.compare(contents, commit)
-    if not private:
+    if not (pr or private):
         target.ask(target.make_public, doing="making public")
     if tag is not None:
         target.ask(api.create_tag, tag=tag, revision=commit, exist_ok=True, doing="tagging")
-    return replace(done, commit=commit, private=bool(target.ask(api.repo_info).private))
+    return replace(done, commit=commit, pull_request=request, private=bool(target.ask(api.repo_info).private))
 
 
 def digest_of(contents: Iterable[CommitOperationAdd]) -> str:

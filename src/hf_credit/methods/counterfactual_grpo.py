@@ -101,10 +101,11 @@ class CounterfactualAdvantages(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.train_solo and (self.reward, self.solver_signal) != ("counterfactual", "fused"):
+        settings = self.reward, self.solver_signal, self.use_history
+        if self.train_solo and settings != ("counterfactual", "fused", True):
             raise ValueError(
-                "train_solo needs reward='counterfactual' and solver_signal='fused', got "
-                f"{self.reward!r} and {self.solver_signal!r}; leave it out."
+                "train_solo needs reward='counterfactual', solver_signal='fused' and use_history=True, got "
+                f"{', '.join(map(repr, settings))}; leave it out."
             )
         if self.allocation == "weighted" and self.reward != "counterfactual":
             raise ValueError(

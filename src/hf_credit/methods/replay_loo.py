@@ -23,7 +23,7 @@ from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import INPUTS, Credit, CriticTargets, Method, paper
 from hf_credit.methods.groups import filled_up
 from hf_credit.methods.trees import step_weights
-from hf_credit.options import Count, Options, Positive, Share, with_parts
+from hf_credit.options import Count, Options, Positive, Share, refuse_without_effect, with_parts
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -145,6 +145,11 @@ def replay_loo(
     """
     if not estimator.match_contexts and estimator.value_assistance:
         raise ValueError("value_assistance needs match_contexts=True, got False; set it to 0.")
+    if not estimator.match_contexts:
+        refuse_without_effect("with match_contexts=False", reference_rollouts=(reference_rollouts, 0))
+    if not reference_rollouts:
+        of_drawn = {"contexts": (contexts, 2), "num_replays": (num_replays, 1)}
+        refuse_without_effect("without reference_rollouts", **of_drawn)
     if estimator.match_contexts:
         _refuse_impossible_layout(budget, alternatives, contexts, num_replays, reference_rollouts)
     collector: Collector

@@ -30,7 +30,15 @@ from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Estimator, Method, paper, verdict_score
 from hf_credit.methods.groups import Turns
 from hf_credit.methods.verdicts_first import OutcomeWeight, placed_advantages, weighed
-from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
+from hf_credit.options import (
+    Count,
+    NotNegative,
+    Options,
+    Share,
+    filled_by_factory,
+    refuse_without_effect,
+    with_parts,
+)
 from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, continued
 from hf_credit.rollouts.method_context import MethodContext
@@ -234,11 +242,9 @@ class StateGroup:
         known = set[str]()  # a decision that episodes share is told apart by its context, which is long, only once
         for rollout in collected.trained:
             episode = rollout.episode
-            # A bonus is of a reply that ends the episode, as only then others at its state may have one.
-            ends = episode.ending != Ending.TRUNCATED and not all(
-                one.observed for step in episode.steps[-1:] for one in step
-            )
-            for one, reward in zip(episode.decisions, _rewards(episode, self.bonus * ends), strict=True):
+            # A reply at the limit of tokens has no bonus, as others at its state have no outcome.
+            bonus = self.bonus * (episode.ending != Ending.TRUNCATED)
+            for one, reward in zip(episode.decisions, _rewards(episode, bonus), strict=True):
                 if one.id not in known and reward is not None and not math.isnan(reward):
                     known.add(one.id)
                     of_state = groups.setdefault((rollout.instance, one.event, one.step, one.context_ids), {})
@@ -287,7 +293,10 @@ def verifiable_process(
     evaluation = Verified(oracle=oracle, required=False)
     collector: Collector = Verified(oracle=oracle)
     verdicts: Estimator = replace(estimator, bonus=bonus)
-    if state_group_size > 1:
+    if state_group_size == 1:
+        refuse_without_effect("without state_group_size", commit=(commit, "best"))
+    else:
+        refuse_without_effect("in state groups", min_active=(estimator.min_active, TurnGroup.min_active))
         if estimator.gamma:
             raise ValueError(
                 f"gamma must be 0 in state groups, whose replies have no later turns, got {estimator.gamma}; leave it "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import math
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,11 +78,9 @@ class AnswerF1Metric(Measure, inputs={"predictions": "string", "references": "st
             [token_f1(answer, story, level) for answer, story in zip(predictions, references, strict=True)]
             for level in ("word", "character")
         )
-        return {
-            "f1_word": sum(words) / len(words),
-            "f1_character": sum(characters) / len(characters),
-            "exact": sum(one == 1 for one in words) / len(words),
-        }
+        exact = [float(one == 1) for one in words]
+        found = {"f1_word": words, "f1_character": characters, "exact": exact}
+        return {name: statistics.fmean(values or [math.nan]) for name, values in found.items()}
 
 
 class BeliefDeviationMetric(Measure, inputs={"predictions": ["float64"], "references": ["float64"]}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, cast
 
@@ -15,10 +15,10 @@ from hf_credit.policies.generation import (
     max_context_tokens,
     without_defaults,
 )
-from hf_credit.rollouts import Chat, Context, Engine, GenerateFn, Generation
+from hf_credit.rollouts import Context, Engine, GenerateFn, Generation
 from hf_credit.rollouts.capabilities import ReadsTokens
 from hf_credit.rollouts.samplers import CONTINUATIONS
-from hf_credit.trainers.ranks import Ranks, SynchronizedSampler, shards_weights
+from hf_credit.trainers.ranks import SynchronizedSampler, shards_weights
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.transfer import FrozenBase
 
@@ -30,29 +30,19 @@ class GeneratingTrainer(ResumableTrainer):
         ranks: the processes, whose sampler it is.
         vllm: TRL's `VLLMGeneration`; `None` if the policy itself generates.
         adapters: of the roles; `None` if they share one policy.
+        sampled: the tokens of one reply to each context, and their log-probabilities, by TRL.
+        unwrapped: context that gives the policy without wrappers, for generation.
+        new_client: makes a client of a vLLM server; TRL makes one on the main process only.
     """
 
-    chat: Chat
     eos_token_ids: list[int]
     generation_config: Any
     max_completion_length: Any
-    model: Any
-    ranks: Ranks
     samplers: Mapping[str, GenerateFn]
     use_transformers_continuous_batching: bool
-    use_vllm: bool
-
-    def sampled(self, contexts: Sequence[Context]) -> tuple[Any, Any]:
-        """The tokens of one reply to each context, and their log-probabilities, by TRL."""
-        raise NotImplementedError
-
-    def unwrapped(self) -> AbstractContextManager[Any]:
-        """Context that gives the policy without wrappers, for generation."""
-        raise NotImplementedError
-
-    def new_client(self, url: str) -> Any:
-        """Makes a client of a vLLM server; TRL makes one on the main process only."""
-        raise NotImplementedError
+    sampled: Callable[[Sequence[Context]], tuple[Any, Any]]
+    unwrapped: Callable[[], AbstractContextManager[Any]]
+    new_client: Callable[[str], Any]
 
     def set_up_replies(self) -> None:
         """Makes what plays: vLLM or the policy itself, for all processes together, with the adapters of roles."""

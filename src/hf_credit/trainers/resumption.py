@@ -41,7 +41,7 @@ from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.samplers import Player
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, StopWhenSpent, watched
 from hf_credit.trainers.component import Component
-from hf_credit.trainers.ranks import from_main, keep_precision
+from hf_credit.trainers.ranks import Ranks, from_main, keep_precision
 from hf_credit.trainers.saving import correct_card, save_task
 
 logger = logging.getLogger(__name__)
@@ -113,6 +113,9 @@ class ResumableTrainer(Trainer):
     evaluation_interaction: Interaction[Any]
     chat: Chat
     method: Method
+    model: Any
+    ranks: Ranks
+    use_vllm: bool
     roles: Sequence[str] = ()  # with an adapter of their own
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,7 +14,6 @@ from hf_credit.rollouts import Row, sequence_mean
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.trainers.arguments import refuse_several_rows
 from hf_credit.trainers.metrics import LossMetrics
-from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.scores import Scores, log_probs, pack, separate, why_apart
 
@@ -21,26 +21,22 @@ logger = logging.getLogger(__name__)
 
 
 class RowTrainer(ResumableTrainer):
-    """The part of a trainer that lays out rows and reads them with its policy, in parts of one role each."""
+    """The part of a trainer that lays out rows and reads them with its policy, in parts of one role each.
+
+    Attributes:
+        reading: context without dropout and without gradients.
+        played_batches: the batches of the last generation of episodes, in the slices of training.
+    """
 
     beta: float
     entropy: Any
     loss_metrics: dict[str, LossMetrics]
-    model: Any
     pad_to_multiple_of: int | None
     projection: Any
-    ranks: Ranks
     temperature: float
-    use_vllm: bool
+    reading: Callable[[], AbstractContextManager[None]]
+    played_batches: Callable[[], list[dict[str, Tensor]]]
     _said: frozenset[str] = frozenset()  # why rows are not packed
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Context without dropout and without gradients."""
-        raise NotImplementedError
-
-    def played_batches(self) -> list[dict[str, Tensor]]:
-        """The batches of the last generation of episodes, in the slices of training."""
-        raise NotImplementedError
 
     def weighted(self, rows_of: list[list[Row]]) -> list[Row]:
         """The rows of all episodes in one list, with the weights of `aggregation`."""

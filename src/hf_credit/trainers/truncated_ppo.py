@@ -9,6 +9,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
 from hf_credit.methods.t3 import hypotheses_left
+from hf_credit.options import refuse_without_effect
 from hf_credit.safe_io import as_mapping
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.preset import Preset, PresetTrainer
@@ -93,12 +94,9 @@ class TruncatedPPOConfig(
                 setattr(self, name, value)
         self.truncation_options = as_mapping("truncation_options", self.truncation_options, '{"ties": true}')
         super().__post_init__()
-        for name in ("advantage_eps",) if self.algorithm == "ppo" else _OF_PPO:
-            if (value := getattr(self, name)) != getattr(type(self), name):
-                raise ValueError(
-                    f"{name} has no effect with algorithm {self.algorithm!r}, got {value!r}; leave it out, or take "
-                    "another algorithm."
-                )
+        idle = ("advantage_eps",) if self.algorithm == "ppo" else _OF_PPO
+        of_others = {name: (getattr(self, name), getattr(type(self), name)) for name in idle}
+        refuse_without_effect(f"with algorithm {self.algorithm!r}", **of_others)
         if self.cut_value != "zero" and self.algorithm != "ppo":
             raise ValueError(
                 f"cut_value={self.cut_value!r} needs a critic, got algorithm={self.algorithm!r}, which has none; take "

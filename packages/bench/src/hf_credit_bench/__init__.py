@@ -5,9 +5,9 @@ Names are imported on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hf_credit.trust import imported
+from hf_credit.trust import on_demand
 
 if TYPE_CHECKING:
     from hf_credit_bench.cell_sets import load_cells, publish_cells
@@ -31,13 +31,4 @@ __all__ = [
     "area", "best", "enumerated", "learning", "load_cells", "make_method", "make_problem", "publish_cells", "score",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return imported(f"hf_credit_bench.{home}:{name}")
-    raise AttributeError(f"module 'hf_credit_bench' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(__name__, _HOMES)

@@ -63,6 +63,8 @@ def bench(
 
     dials, full = parse_options(dial), not (method or problem or dial)
     settings: dict[str, Any] = {"critic": critic, "seeds": seeds, "updates": updates}
+    if full and oracle_error != 0.1:
+        raise ValueError(f"--oracle-error is of named methods or problems, got {oracle_error} alone; name some.")
     if pages := seeds > 1:
         require_matplotlib()  # before the work
         mean_with_interval([0.0, 1.0])

@@ -42,7 +42,8 @@ SHOWN = ("history", "instructions")  # of its prompts
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _OF_RENDERING = (
     "add_generation_prompt chat_template continue_final_message conversation documents max_length messages padding "
-    "return_assistant_tokens_mask return_dict return_tensors tokenize tokenizer_kwargs tools truncation"
+    "return_assistant_tokens_mask return_dict return_tensors sanitize_control_tokens tokenize tokenizer_kwargs tools "
+    "truncation"
 )
 """Parameters of `apply_chat_template` itself, which are no switches of a template."""
 

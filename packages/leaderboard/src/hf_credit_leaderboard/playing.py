@@ -21,14 +21,13 @@ from hf_credit.policies.saved import SavedPolicy
 from hf_credit.rollouts import Chat
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit_leaderboard.entries import PlayedEpisode
-from hf_credit_leaderboard.records import PRINT_WIDTH
+from hf_credit_leaderboard.records import LONGEST_TEMPLATE, PRINT_WIDTH
 from hf_credit_leaderboard.seasons import starts_of
 
 _PRINTED = 16  # secret tasks
 _PRINTED_TOKENS = 16  # of a greedy reply
 _LIKELIEST = 5  # tokens at each of these
 _DIGITS = 4
-_LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,11 +127,13 @@ def _template(chat: Chat) -> str:
     template = chat.tokenizer.chat_template
     text = template if isinstance(template, str) else json.dumps(template, indent=1, sort_keys=True)
     backend = getattr(chat.tokenizer, "backend_tokenizer", None)
-    rules = list(_rules(json.loads(backend.to_str()))) if backend else []
+    if backend is None:  # its files may change any text, as a template could
+        raise ValueError("a checkpoint must have a tokenizer.json, got a tokenizer in Python; save a fast one.")
+    rules = list(_rules(json.loads(backend.to_str())))
     text += f"\n{json.dumps(rules, indent=1, sort_keys=True)}" if rules else ""
-    if len(text) > _LONGEST_TEMPLATE:
+    if len(text) > LONGEST_TEMPLATE:
         raise ValueError(
-            f"a chat template must have at most {_LONGEST_TEMPLATE} characters, got {len(text)}; shorten it."
+            f"a chat template must have at most {LONGEST_TEMPLATE} characters, got {len(text)}; shorten it."
         )
     return text
 

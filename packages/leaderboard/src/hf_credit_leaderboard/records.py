@@ -18,6 +18,7 @@ SELF_REPORTED, REPLAYED, VERIFIED = "self-reported", "replayed", "verified"
 BADGES = (SELF_REPORTED, REPLAYED, VERIFIED)
 """Cumulative checks: form and seeds; a replay of all replies; a second play of the checkpoints."""
 
+LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
 PRINT_WIDTH = 16
 """The numbers of a policy's print for each task."""
 

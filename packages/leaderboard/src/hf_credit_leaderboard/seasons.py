@@ -25,8 +25,6 @@ from hf_credit.tasks.spec import TaskSpec
 from hf_credit_leaderboard import inputs
 
 SEASON_FILE = "season.json"
-SECRET_FILE = "season_secret.json"
-"""The salt and the private key. Only the verifier has the file; it is never published while the season is open."""
 
 _Two = Annotated[int, Range(2, 4096)]  # or more tasks
 

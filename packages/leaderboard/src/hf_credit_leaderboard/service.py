@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi
 from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
@@ -23,7 +24,7 @@ from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
-from hf_credit.hub.retries import HubError, is_passing
+from hf_credit.hub.retries import HubError, is_passing, retried
 from hf_credit.redaction import redacted, without_folders, written_out
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
@@ -254,7 +255,8 @@ class Verifier:
         paths = entries.paths_of(name)
         with self._work() as work:
             hub = dataclasses.replace(self.hub, cache_dir=work)
-            entry_file, replies = map(hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
+            most = MOST_BYTES + entries.MOST_REPLIES_BYTES
+            entry_file, replies = map(hub.get(self.season.results, "dataset", revision, paths, most).files.get, paths)
             if entry_file is None or replies is None:
                 raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
             digest, entry = entries.read_entry(entry_file)
@@ -270,12 +272,20 @@ class Verifier:
         hub, folder = dataclasses.replace(self.hub, cache_dir=work / "cache"), work / repo / commit
         if folder.is_dir():  # the base of several adapters
             return folder
+        stranger = HfApi(endpoint=self.hub.endpoint, token=False)
+        if not retried(lambda: stranger.revision_exists(repo, commit), f"looking for {repo}"):
+            raise ValueError(
+                "a checkpoint must exist at the commit that the entry names and be public, got "
+                f"{repo}@{commit[:12]}; publish it, and keep it there."
+            )
         most = min(most_bytes, shutil.disk_usage(work).free // 2)  # of the download and its copy
+        first = not any(work.iterdir())
         try:
             for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
                 copy(file, folder / path)
+            shutil.rmtree(work / "cache")
         except TooLarge:
-            if most < most_bytes:
+            if most < most_bytes and first:  # else the entry takes more than there is
                 raise HubError(f"a disk must have {2 * most_bytes} bytes free, got {2 * most}; free some.") from None
             raise
         except (HubError, ValueError) as error:

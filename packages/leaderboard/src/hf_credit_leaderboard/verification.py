@@ -1,5 +1,5 @@
-"""Verification: replays every reply of an entry, then, in a confined process, plays its checkpoints, or measures its
-method's credit, again. This process reads untrusted files only as values."""
+"""Verification: replays every reply of an entry, then, in a confined process, plays its checkpoints
+again. This process reads untrusted files only as values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode, counted
 from hf_credit_leaderboard.inputs import pinned
 from hf_credit_leaderboard.ranking import paired_p
-from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked, same_weights
+from hf_credit_leaderboard.records import LONGEST_TEMPLATE, REPLAYED, VERIFIED, Record, linked, same_weights
 from hf_credit_leaderboard.seasons import Season, SeasonSecret, print_key, secret_seeds, starts_of
 from hf_credit_leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
 
@@ -102,6 +102,12 @@ def verify_entry(
     known |= {"badge": VERIFIED, "public": public, "isolation": tuple(answer.get("isolation", ()))}
     outcomes = {(one.checkpoint, one.seed): one.outcome for one in again["secret"]}
     templates = {template_digest(text): text for text in answer["templates"]}
+    unknown = {digest: text for digest, text in templates.items() if digest not in season.templates}
+    if (size := sum(map(len, unknown.values()))) > LONGEST_TEMPLATE:  # every reader of the board reads its records
+        raise Refusal(
+            f"the unknown chat templates of an entry must have at most {LONGEST_TEMPLATE} characters together, got "
+            f"{size}; share one."
+        )
     record = Record(
         **known,
         **of_weights,
@@ -112,7 +118,7 @@ def verify_entry(
         tokens=fmean(sum(one.tokens) for one in again["secret"]),
         owners=tuple(one.repo.partition("/")[0] for one in entry.checkpoints),
         templates=tuple(template_digest(text) for text in answer["templates"]),
-        unknown_templates={digest: text for digest, text in templates.items() if digest not in season.templates},
+        unknown_templates=unknown,
         prints=tuple(tuple(one) for one in answer["prints"]),
     )
     if any(same_weights(*pair) for pair in itertools.combinations(zip(record.tensors, record.prints, strict=True), 2)):

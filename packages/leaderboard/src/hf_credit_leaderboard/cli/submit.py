@@ -53,8 +53,13 @@ def submit(
     from hf_credit_leaderboard.sources import Hub
 
     *runs, board = targets
+    if not runs:
+        raise ValueError(f"an entry needs a checkpoint before the board, got {board!r} alone; name one.")
     hub = Hub(endpoint=endpoint)
     about: dict[str, Any] = {"name": name, "command": shlex.join(["hf-credit", *sys.argv[1:]])}
+    hub.season(benchmark)[0].board(board)  # an unknown one is an error before anything is public
+    if dry_run and any(Path(run).is_dir() for run in runs):
+        raise ValueError("a dry run plays what is published, got a folder, which is not; name a repository.")
     runs = submission.published(hub, runs, publish_as, base)
     about |= {"base": base, "seeds": seed or (), "device": device}
     with Progress() as progress, progress.playing("episodes"):
