@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hf_credit import methods
+from hf_credit.policies.micro import MicroConfig
 
 FOLDER = "ladder"
 
@@ -35,7 +36,7 @@ def cells_of(experiment: ModuleType, found: dict[tuple[str, str, str], list[list
 
 
 def test_a_start_is_made_and_an_arm_trains_from_it_and_is_looked_at_four_times(
-    scripts: dict[str, ModuleType], tmp_path: Path
+    scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, world = scripts["run"], scripts["experiment"].WORLDS["sudoku"]
     rung = replace(world.rungs["4"], start=replace(world.rungs["4"].start, episodes=16, epochs=1), budget=100)
@@ -54,6 +55,15 @@ def test_a_start_is_made_and_an_arm_trains_from_it_and_is_looked_at_four_times(
     against, comparisons = run.disagreement(world, rung, tmp_path / "starts" / "sudoku-4-start-0", 8)
     assert against == 0 <= comparisons <= 4  # a success has no wrong digit
     assert sorted(path.name for path in (tmp_path / "starts").iterdir()) == ["sudoku-4-start-0"]
+    # One that is kept is taken as it is, whatever the warm-up.
+    monkeypatch.setattr(run, "KEPT", tmp_path / "starts")
+    other = {**tiny, "worlds": {"sudoku": replace(world, rungs={"4": replace(rung, start=MicroConfig(episodes=8))})}}
+    (tmp_path / "again" / "cells").mkdir(parents=True)
+    run.run_cell(other, "sudoku", "4", run.START, 0, tmp_path / "again")
+    again = json.loads(run.cell_file(tmp_path / "again", "sudoku", "4", run.START, 0).read_text())
+    assert (again["success"], again["turns"]) == (start["success"], start["turns"])
+    weights = [one / "starts" / "sudoku-4-start-0" / "model.safetensors" for one in (tmp_path, tmp_path / "again")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 def test_a_new_checkout_goes_on_from_the_committed_cells_and_makes_only_the_starts_again(
