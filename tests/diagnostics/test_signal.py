@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +15,9 @@ from hf_credit.evaluation.statistics import SHARE, mean_interval
 from hf_credit.rollouts import Ledger
 
 
-def played(*tasks: list[float]) -> Played:
-    """A collection from the outcomes of the episodes of each task, which are successes too."""
-    outcomes = [(task, one, one) for task, own in enumerate(tasks) for one in own]
+def played(*tasks: list[float], names: Iterable[Any] = itertools.count()) -> Played:
+    """A collection from the outcomes, and successes, of the episodes of each task; of new tasks by default."""
+    outcomes = [(task, one, one) for task, own in zip(names, tasks, strict=False) for one in own]
     return Played(cost=Ledger(), outcomes=outcomes)
 
 
@@ -28,10 +31,17 @@ def test_the_interval_of_successes_is_over_tasks() -> None:
 
 def test_a_share_of_successes_of_0_is_told_by_tasks_and_by_three_collections() -> None:
     assert not can_tell([played(*[[0.0] * 8] * 16)] * 3)  # 48 tasks with eight episodes each
-    many = played(*[[0.0]] * 128)
-    assert not can_tell([many] * 2)
-    assert can_tell([many] * 3)
+    many = [played(*[[0.0]] * 128) for _ in range(3)]
+    assert not can_tell(many[:2])
+    assert can_tell(many)
     assert [can_tell([played([1.0], [0.0])] * n) for n in (7, 8)] == [False, True]
+
+
+def test_a_task_that_comes_again_is_one_task() -> None:
+    again = [played([0.0], [one], names="ab") for one in (1.0, 0.0, 0.0, 1.0)]
+    found = signal(np.eye(4), again).success
+    assert (found.mean, found.n) == (0.25, 2)
+    assert not can_tell([played(*[[0.0]] * 40, names=range(40)) for _ in range(9)])
 
 
 def test_an_unknown_outcome_is_no_other_outcome() -> None:

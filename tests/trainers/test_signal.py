@@ -156,5 +156,5 @@ def test_what_was_played_is_no_part_of_the_record_of_a_run() -> None:
     method = methods.make("rloo")
     kept = Kept(inner=method.collector)
     before = replace(method, collector=kept).fingerprint()
-    kept.played[1] = RolloutBatch(rollouts=(), rows=4), Ledger()
+    kept.played[1] = RolloutBatch(rollouts=(), rows=4), Ledger(), []
     assert replace(method, collector=kept).fingerprint() == before

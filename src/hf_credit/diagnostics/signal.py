@@ -28,17 +28,9 @@ class Played:
     cost: Ledger
     outcomes: Sequence[tuple[Any, float, float]]
 
-    def by_task(self, column: int) -> list[list[float]]:
-        """Returns the known outcomes (column 1) or successes (2) of each task with any."""
-        found: dict[Any, list[float]] = defaultdict(list)
-        for one in self.outcomes:
-            if not math.isnan(one[column]):
-                found[one[0]].append(one[column])
-        return [*found.values()]
-
     def groups(self) -> list[set[float]]:
         """Returns the different outcomes of each group: the episodes of a task, or all if each task has only one."""
-        known = self.by_task(1)
+        known = _by_task([self], 1)
         return [set(own) for own in known if len(own) > 1] or [set[float]().union(*known)]
 
 
@@ -123,7 +115,7 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
     ends = (found.mean, found.high, found.low)
     costs = [tokens * max(size - end, 0.0) / end if end > 0 else math.inf for end in ends]
     groups = [group for one in played for group in one.groups() if group]
-    success = [fmean(own) for one in played for own in one.by_task(2)]
+    success = [fmean(own) for own in _by_task(played, 2)]
     return Signal(
         signal=found,
         variance=size - found.mean,
@@ -135,10 +127,19 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
     )
 
 
+def _by_task(played: Sequence[Played], column: int) -> list[list[float]]:
+    """Returns the known outcomes (column 1) or successes (2) of each task with any; one may come again."""
+    found: dict[Any, list[float]] = defaultdict(list)
+    for one in (one for collection in played for one in collection.outcomes):
+        if not math.isnan(one[column]):
+            found[one[0]].append(one[column])
+    return [*found.values()]
+
+
 def can_tell(played: Sequence[Played], share: float = 0.03, few: int = 8) -> bool:
     """Returns whether a share of successes of 0 is told from `share`, or `few` collections have a success or no task
     has the metric; never for fewer than the 3 that a `signal` needs."""
-    known = [max(own) for one in played for own in one.by_task(2)]
+    known = [max(own) for own in _by_task(played, 2)]
     if len(played) < 3 or any(known) or not known:
         return len(played) >= max(few, 3)
     return len(known) > 1 and mean_interval(known, within=SHARE).high < share

@@ -6,11 +6,10 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.arrivals import released
-from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.failures import (
@@ -46,101 +45,10 @@ class CriticInput:
     at: tuple[int, ...]
 
 
-class MethodContext(Protocol):
-    """What a method can call. Every process of a run makes the same calls in the same order.
-
-    Attributes:
-        interaction: the Interaction to play.
-        chat: renders messages to tokens.
-        update: the number of the collection in the run, counted from 1.
-        process: the index of this process.
-        failures: logs failures of the task's own code.
-        end_tokens: the tokens that end a reply of the policy; a reply without one was truncated.
-    """
-
-    interaction: Interaction[Any]
-    chat: Chat
-    failures: FailureLog
-
-    @property
-    def update(self) -> int: ...
-
-    @property
-    def process(self) -> int: ...
-
-    @property
-    def end_tokens(self) -> Collection[int]: ...
-
-    def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
-        """Returns the request with which the episodes of a task row begin: the same for every call of this update.
-
-        Args:
-            row: the task row.
-            instance: its index among the task rows of this process.
-            settings: other fields of the request.
-        """
-
-    def play(
-        self,
-        starts: Sequence[RolloutRequest[Any]],
-        policy: Policy = "current",
-        template_kwargs: Mapping[str, Any] | None = None,
-        interaction: Interaction[Any] | None = None,
-    ) -> list[Episode]:
-        """Returns the episodes of requests, as `Engine.run`. The ledger counts their cost.
-
-        Args:
-            starts: the requests of this process; may be empty.
-            policy: the policy that replies.
-            template_kwargs: replace settings of the chat template.
-            interaction: what is played with the same roles, such as questions about an episode; the task if `None`.
-
-        Raises:
-            EveryEpisodeFailedError: every episode of all processes ended in an error, and so did every earlier one of
-                this update.
-        """
-
-    def spend(self, cost: Ledger) -> None:
-        """Adds a cost to the ledger besides that of `play`."""
-
-    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """Returns the log-probability of each token of each decision under a policy, in nats."""
-
-    def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
-        """Returns a critic's predictions at each position of each input; values are in the unit of the reward."""
-
-    def waiting(self) -> AbstractContextManager[None]:
-        """Context in which a method waits for others, such as a judge, while other collections go on."""
-
-    def progressed(self) -> None:
-        """Says that what takes long without replies goes on."""
-
-    def gather(self, items: Sequence[Any]) -> list[Any]:
-        """Returns the items of all processes, in the order of the processes."""
-
-    def mean(self, name: str, values: Sequence[float]) -> None:
-        """Records a metric of this update: the mean of the values of all processes.
-
-        It does not communicate, so a process without values may omit the call.
-        """
-
-    def total(self, name: str, value: float) -> None:
-        """Records a metric of this update: the sum over all processes, as for `mean`."""
-
-    def log(self, name: str, value: float) -> None:
-        """Records a metric of this update that is the same on every process."""
-
-    def draws(self, *purpose: int | str) -> random.Random:
-        """Returns random numbers for a purpose, different on each process and in each update."""
-
-    def stream(self, *purpose: int | str) -> str | None:
-        """Returns a name for `RolloutRequest.stream`, different on each process and in each update; `None` if the
-        sampler ignores seeds.
-        """
-
-
 class LocalContext:
-    """A context of a single process without a trainer, for diagnosis, notebooks and tests.
+    """What a method can call, here without a trainer, for diagnosis, notebooks and tests. Trainers have subclasses.
+
+    Every process of a run makes the same calls in the same order.
 
     Args:
         engine: plays the policy; `None` for a context that only credits existing episodes.
@@ -152,10 +60,15 @@ class LocalContext:
         player: plays continuations; the policy if `None`.
 
     Attributes:
+        interaction: the Interaction to play.
+        chat: renders messages to tokens.
+        process: the index of this process.
+        failures: logs failures of the task's own code.
+        end_tokens: the tokens that end a reply of the policy; a reply without one was truncated.
         ledger: the cost so far.
         starts: the requests of task rows that begin at a later state in this update, by instance.
         metrics: the metrics so far, by name.
-        update: the number of the collection; a caller with several increments it.
+        update: the number of the collection in the run, counted from 1; a caller with several increments it.
         learning: whether failures of replays are recorded, and total failures refused; an evaluation's are data.
     """
 
@@ -191,6 +104,13 @@ class LocalContext:
         self.starts: Mapping[int, RolloutRequest[Any]] = {}
 
     def begin(self, row: Mapping[str, Any], instance: int, **settings: Any) -> RolloutRequest[Any]:
+        """Returns the request with which the episodes of a task row begin: the same for every call of this update.
+
+        Args:
+            row: the task row.
+            instance: its index among the task rows of this process.
+            settings: other fields of the request.
+        """
         return replace(self.starts.get(instance) or RolloutRequest(task=row), **settings)
 
     def play(
@@ -200,6 +120,18 @@ class LocalContext:
         template_kwargs: Mapping[str, Any] | None = None,
         interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
+        """Returns the episodes of requests, as `Engine.run`. The ledger counts their cost.
+
+        Args:
+            starts: the requests of this process; may be empty.
+            policy: the policy that replies.
+            template_kwargs: replace settings of the chat template.
+            interaction: what is played with the same roles, such as questions about an episode; the task if `None`.
+
+        Raises:
+            EveryEpisodeFailedError: every episode of all processes ended in an error, and so did every earlier one of
+                this update.
+        """
         with self.playing(policy) as engine:
             engine = engine if interaction is None else engine.of(interaction)
             engine = engine if self.player is None or policy != "player" else engine.sampled_by(self.player)
@@ -235,10 +167,11 @@ class LocalContext:
         return Ledger(scoring_events=played.scoring_events, others={CONTINUATIONS: tokens} if tokens else {})
 
     def spend(self, cost: Ledger) -> None:
+        """Adds a cost to the ledger besides that of `play`."""
         self.ledger += cost
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """Returns the log-probability of each token of each decision, in nats.
+        """Returns the log-probability of each token of each decision under a policy, in nats.
 
         Raises:
             ValueError: they are unknown: the sampler reported none, or the frozen copy is not the policy.
@@ -255,6 +188,7 @@ class LocalContext:
         return [one for one in reported if one is not None]
 
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
+        """Returns a critic's predictions at each position of each input; values are in the unit of the reward."""
         if critic not in self.critics:
             raise ValueError(
                 f"a method with a critic must be run with it, got none named {critic!r}; load the critic that was "
@@ -263,29 +197,44 @@ class LocalContext:
         return list(self.critics[critic](inputs)) if inputs else []
 
     def waiting(self) -> AbstractContextManager[None]:
+        """Context in which a method waits for others, such as a judge, while other collections go on."""
         return released(None if self.engine is None else self.engine.lock)
 
     def progressed(self) -> None:
-        pass
+        """Says that what takes long without replies goes on."""
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
+        """Returns the items of all processes, in the order of the processes."""
         return list(items)
 
     def mean(self, name: str, values: Sequence[float]) -> None:
+        """Records a metric of this update: the mean of the values of all processes.
+
+        It does not communicate, so a process without values may omit the call.
+        """
         if values:
             self.log(name, sum(values) / len(values))
 
     def total(self, name: str, value: float) -> None:
+        """Records a metric of this update: the sum over all processes, as for `mean`."""
         self.log(name, value)
 
     def log(self, name: str, value: float) -> None:
+        """Records a metric of this update that is the same on every process."""
         self.metrics.setdefault(name, []).append(float(value))
 
     def draws(self, *purpose: int | str) -> random.Random:
+        """Returns random numbers for a purpose, different on each process and in each update."""
         head, *rest = purpose or ("",)
         return stream(self.seed, head, self.update, self.process, *rest)
 
     def stream(self, *purpose: int | str) -> str | None:
+        """Returns a name for `RolloutRequest.stream`, different on each process and in each update; `None` if the
+        sampler ignores seeds."""
         if self.engine is None or not self.engine.honours_seeds:
             return None
         return " ".join(map(str, (self.seed, self.update, self.process, *purpose)))
+
+
+MethodContext = LocalContext
+"""The context of a method, whoever provides it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -96,13 +97,14 @@ class Kept:
 
     def __init__(self, inner: Collector) -> None:
         self.inner = inner
-        self.played: dict[int, tuple[RolloutBatch, Ledger]] = {}  # no field, which a run's record would write down
+        # No field, which a run's record would write down.
+        self.played: dict[int, tuple[RolloutBatch, Ledger, Sequence[Any]]] = {}
 
     def __call__(self, rows: Sequence[Any], context: Any, memory: Any = None) -> RolloutBatch:
         if context.update not in self.played:
             before = context.trainer.ledger
             collected = self.inner(rows, context, memory)
-            self.played[context.update] = collected, context.trainer.ledger - before
+            self.played[context.update] = collected, context.trainer.ledger - before, rows
         return self.played[context.update][0]
 
 
@@ -150,17 +152,16 @@ class Collections(EpisodeCallback):
         return found
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
+        _, cost, rows = self._kept.played[trainer.updates_collected]
         ends = [
             (
-                (trainer.accelerator.process_index, one.instance),
+                json.dumps(rows[one.instance], sort_keys=True, default=str),
                 one.episode.outcome,
                 math.nan if one.later else one.episode.metrics.get("success", math.nan),
             )
             for one in collected.trained
         ]
-        outcomes = trainer.ranks.gather(ends)
-        cost = self._kept.played[trainer.updates_collected][1]
-        self.played.append(Played(cost=cost, outcomes=outcomes))
+        self.played.append(Played(cost=cost, outcomes=trainer.ranks.gather(ends)))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.whole:
@@ -199,5 +200,5 @@ def measure(
     for first, second in itertools.combinations([label for label, one in signals.items() if one.measurable], 2):
         both = min(len(gradients[first]), len(gradients[second]))
         cosines[f"{first}, {second}"] = cosine(gradients[first][:both], gradients[second][:both])
-    about["cost"] = sum((cost for one in kept for _, cost in one.played.values()), about.get("cost", Ledger()))
+    about["cost"] = sum((cost for one in kept for _, cost, _ in one.played.values()), about.get("cost", Ledger()))
     return SignalDiagnosis(name=name, signals=signals, cosines=cosines, **about)

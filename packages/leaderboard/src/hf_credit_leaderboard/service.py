@@ -269,7 +269,7 @@ class Verifier:
     def _checkpoint(self, work: Path, repo: str, commit: str, most_bytes: int) -> Path:
         """Downloads a checkpoint into a folder of its own: a cache holds links into a folder that commits share, so a
         process that can read one could read the others."""
-        hub, folder = dataclasses.replace(self.hub, cache_dir=work / "cache"), work / repo / commit
+        folder = work / repo / commit
         if folder.is_dir():  # the base of several adapters
             return folder
         stranger = HfApi(endpoint=self.hub.endpoint, token=False)
@@ -281,9 +281,10 @@ class Verifier:
         most = min(most_bytes, shutil.disk_usage(work).free // 2)  # of the download and its copy
         first = not any(work.iterdir())
         try:
-            for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
-                copy(file, folder / path)
-            shutil.rmtree(work / "cache")
+            with OwnFolder(work, prefix="cache-") as cache:
+                hub = dataclasses.replace(self.hub, cache_dir=cache)
+                for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
+                    copy(file, folder / path)
         except TooLarge:
             if most < most_bytes and first:  # else the entry takes more than there is
                 raise HubError(f"a disk must have {2 * most_bytes} bytes free, got {2 * most}; free some.") from None
