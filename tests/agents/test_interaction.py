@@ -163,6 +163,15 @@ def test_a_reply_that_returns_unchanged_is_shown_as_its_text_in_any_spelling(mad
     assert rewritten.kept == (0, 1)
 
 
+def test_the_reply_that_a_program_goes_on_with_is_its_text_whichever_of_several_it_is(made: Made) -> None:
+    interaction = made("best_of_two")
+    texts = [f"<think>{place}</think>{place}" for place in "ab"]
+    for number in (0, 1):
+        *_, last = walked(interaction, {"number": number}, *(Reply(one, said=read_reply(one)) for one in texts))
+        assert said(interaction, last) == ["?", texts[number], "more?"]
+        assert last.kept == (1, 1)
+
+
 def test_a_program_is_trained_on_what_a_server_renders_if_it_says_so(made: Made) -> None:
     for history in ("append", "rendered"):
         first, *_ = walked(made("asks", history=history), {"number": 2}, "a")

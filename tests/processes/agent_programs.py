@@ -326,6 +326,14 @@ def looks_once(task, model):
 
 
 @agent(columns=("number",))
+def best_of_two(task, model):
+    """Asks twice, and goes on with the reply that the number says."""
+    messages = [user("?")]
+    said = [chat(model, messages) for _ in range(2)]
+    return len(chat(model, [*messages, said[task["number"]], user("more?")])["content"])
+
+
+@agent(columns=("number",))
 def two_models(task, model):
     return len(chat(model, [user("?")])["content"] + chat(model, [user("good?")], "judge-large")["content"])
 

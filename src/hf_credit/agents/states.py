@@ -69,7 +69,7 @@ class LastCall:
         event: the name of the conversation: the role, or `role#2` and so on for later ones of a role.
         length: the number of messages of the call.
         messages: their digest.
-        replies: as in `Waiting`, with the reply to the call.
+        replies: as in `Waiting`, with the reply to the call, and those to the same call before.
     """
 
     event: str
@@ -136,12 +136,11 @@ def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> Agent
         if "too_long" in json.loads(reply.reply):
             continue
         messages = json.loads(call.asked)["messages"]
-        conversations[call.event] = LastCall(
-            event=call.event,
-            length=len(messages),
-            messages=digest(messages),
-            replies=(*call.replies, (len(messages), place)),
-        )
+        length, own, before = len(messages), digest(messages), conversations.get(call.event)
+        again = before is not None and (before.length, before.messages) == (length, own)
+        replies = before.replies if before is not None and again else call.replies
+        replies = (*replies, (length, place))
+        conversations[call.event] = LastCall(event=call.event, length=length, messages=own, replies=replies)
     return replace(
         state,
         answered=(*state.answered, *answered),
@@ -169,13 +168,15 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]
         if fits:
             last = max(fits, key=lambda one: one.length)
             event = last.event
+            returned = 0
             for at, place in last.replies:
                 if at < len(messages):
                     reply = json.loads(state.answered[place].reply)
                     same = messages[at] == assistant_message(reply["content"], reply["calls"])
-                    replies += [(at, place)] if same and reply["stop"] is None and "cut" not in reply else []
-                    if at == last.length:
-                        kept, of = kept + same, of + 1
+                    if same and reply["stop"] is None and "cut" not in reply and at not in dict(replies):
+                        replies.append((at, place))
+                    returned = max(returned, same) if at == last.length else returned
+            kept, of = kept + returned, of + (last.length < len(messages))
         else:
             known = {one.event for one in of_role} | {one for one in taken if one.partition("#")[0] == role}
             event = role if not known else f"{role}#{len(known) + 1}"
