@@ -62,6 +62,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "collector visited_contexts": {"references": 1, "contexts": 1, "alternatives": 2},
     "method reinforce_plus_plus": {"group_size": 2},
     "method replay_loo": {"budget": 2, "alternatives": [2]},
+    "method replay_loo contexts": {"reference_rollouts": 1},
+    "method verifiable_process commit": {"state_group_size": 2},
     "collaboration agent": {"agent": "operator:neg"},
     "collaboration graph": {"roles": {"a": "?"}, "events": [{"name": "say", "role": "a"}], "final": "say", **SCORER},
     "method mt_grpo": {"turn_scores": "verdict"},
@@ -186,7 +188,7 @@ def test_what_an_option_does_not_declare_is_refused_by_name_rule_and_value(facto
 def test_bounds_and_choices_are_taken(factory: str) -> None:
     make, kinds = maker(factory)
     for name, kind in kinds.items():
-        needed = NEEDED.get(factory, {})
+        needed = {**NEEDED.get(factory, {}), **NEEDED.get(f"{factory} {name}", {})}
         for value in probes(kind)[0]:
             if value is not None or name not in needed:
                 make(**{**needed, name: value})

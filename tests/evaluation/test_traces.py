@@ -134,10 +134,10 @@ def test_captures_of_openenv_are_traces_with_tokens() -> None:
     assert (first.group, first.with_tokens) == (second.group, True)
     assert [one.action_ids for one in first.episode.decisions] == [(3, 4, 5)] * 2
     assert first.episode.decisions[0].logprobs == (-0.5, -0.25, -1.0)
-    # Whitened over 6 and 3 tokens: mean 2/3, sample variance (6/9 + 12/9) / 8.
-    assert found.credit[0][0] == pytest.approx((1 / 3) / 0.5)
+    # Whitened over 3 and 3 tokens, without those that are not learned: mean 1/2, sample variance (6/4) / 5.
+    assert found.credit[0][0] == pytest.approx(0.5 / 0.3**0.5)
     assert found.credit[0][1] is None
-    assert found.credit[1][0] == pytest.approx((-2 / 3) / 0.5)
+    assert found.credit[1][0] == pytest.approx(-0.5 / 0.3**0.5)
     broken = {"turns": [{**turns[0], "loss_mask": [1]}], "reward": 1.0}
     assert [line for line, _ in credit_traces([*traces, broken], methods.make("grpo")).failures] == [3]
 

@@ -50,13 +50,13 @@ def test_help_is_the_first_sentence_of_the_factory_and_its_range() -> None:
 
 @dataclasses.dataclass
 class Mine(hf_credit.ReplayLOOConfig):
-    contexts: int = 3
+    return_clip: float = 3.0
     mine: int = 1
 
 
 def test_a_preset_can_be_subclassed_pickled_and_copied(tmp_path: Path) -> None:
     settings = Mine(budget=8, output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
-    assert settings.method().options["contexts"] == 3
+    assert settings.method().options["return_clip"] == 3
     assert "mine" not in settings.options()
     again = pickle.loads(pickle.dumps(settings))
     assert again.options() == settings.options()

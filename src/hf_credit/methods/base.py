@@ -23,7 +23,6 @@ from hf_credit.registry import Registry, plain
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
-from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
 
 if TYPE_CHECKING:
@@ -336,6 +335,8 @@ def trained(
 ) -> dict[str, DecisionCredit]:
     """Returns the credit of the decisions that may be trained on, by id; with the tokens that end a reply, only of
     those whose reply has one."""
+    from hf_credit.rollouts.reply_ends import was_cut
+
     decisions = [one for episode in collected.episodes for one in episode.decisions if one.trained]
     ids = [one.id for one in decisions if ends is None or not was_cut(one.action_ids, ends)]
     return {name: credit[name] for name in ids if credit.get(name) is not None}
