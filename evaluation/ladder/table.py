@@ -265,11 +265,12 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
         started = {rung: cells[world, rung, START][0] for rung in rungs[world] if (world, rung, START) in cells}
         right = {rung: one["decisions"] for rung, one in started.items()}
         (shown["start"],) = axis.plot([*right.values()], [one["success"] for one in started.values()], "k:")
-        beside = 0
+        beside, seeds = 0, set[int]()
         for arm, colour in zip(ARMS, COLOURS, strict=True):
             finals = {rung: [*successes(cells, world, rung, arm, FINAL).values()] for rung in right}
             found = {rung: mean_interval(own) for rung, own in finals.items() if len(own) > 1}
             if found:
+                seeds |= {len(finals[rung]) for rung in found}
                 ends = [(one.mean - one.low, one.high - one.mean) for one in found.values()]
                 y, alone = [one.mean for one in found.values()], len(found) == 1
                 beside += alone  # what is run on one rung alone stands beside it
@@ -280,7 +281,7 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
                 shown[arm] = axis.errorbar(x, y, yerr=None if few else np.transpose(ends), **style)
                 for at, rung in zip(x if few else (), found, strict=False):
                     axis.plot([at] * len(finals[rung]), finals[rung], "_", color=colour, alpha=0.6)
-        axis.set_title(world, loc="left")
+        axis.set_title(world if world == PRETRAINED else f"{world}, {min(seeds, default=0)} seeds", loc="left")
         axis.set_ylim(0, 1)
         tidy(axis, "decisions of a right play", "held-out success after training" if narrow or axis is axes[0] else "")
     names = [IN_WORDS.get(name, name) for name in shown]
