@@ -55,6 +55,9 @@ REVISIONS = {
     "reinforce_plus_plus": 2,  # tokens that are not trained are in no mean
     "replay_loo": 2,  # messages that follow each other are not compared
     "rloo": 2,  # as alive_baseline
+    "constrained_counterfactual": 2,  # costs of episodes that share a decision are no baseline of it
+    "counterfactual_grpo": 2,  # with a bonus the last of three roles is trained
+    "vineppo": 2,  # as reinforce_plus_plus
     "turn_credit": 2,  # rewards are increments of the outcome
 }
 

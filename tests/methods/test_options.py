@@ -345,3 +345,12 @@ def test_every_change_is_of_an_option() -> None:
 def test_an_option_that_another_makes_idle_is_refused(name: str, options: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         methods.make(name, **options)
+
+
+def test_options_that_another_makes_idle_may_have_their_defaults() -> None:
+    for name, options in (
+        ("replay_loo", {"contexts": 2, "num_replays": 1}),
+        ("verifiable_process", {"commit": "best"}),
+        ("verifiable_process", {"state_group_size": 4, "min_active": 4}),
+    ):
+        assert methods.make(name, **options).name == name  # as a preset passes all of them

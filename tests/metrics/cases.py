@@ -29,6 +29,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
             "result": {"f1_word": 0.5, "f1_character": (1 + 2 / 3) / 2, "exact": 0.5},
         },
         {"predictions": ["a a a"], "references": ["a"], "result": {"f1_word": 0.5, "f1_character": 2 / 6}},
+        {"predictions": [], "references": [], "result": {"f1_word": math.nan, "exact": math.nan}},
     ],
     "belief_deviation": [
         {

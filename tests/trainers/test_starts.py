@@ -161,9 +161,9 @@ def test_draws_depend_on_update_process_and_row_alone(chat: Any) -> None:
     assert starts.drawn(rows(16), first) != starts.drawn(rows(16), second)
 
 
-def test_every_step_of_a_walk_is_progress(chat: Any) -> None:
+def test_every_step_of_a_walk_is_progress(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     starts, context, seen = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat), list[int]()
-    context.progressed = lambda: seen.append(1)  # type: ignore[method-assign]
+    monkeypatch.setattr(context, "progressed", lambda: seen.append(1))
     later = starts.drawn(rows(4), context)
     starts._placed(rows(4), later, context)
     assert len(seen) >= 8 * len(later) > 0

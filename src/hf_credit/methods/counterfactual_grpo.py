@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,6 +80,8 @@ class CounterfactualAdvantages(Options):
     Raises:
         ValueError: an option is out of range, or options do not fit each other.
     """
+
+    revision: ClassVar[int] = 2
 
     reward: Literal["counterfactual", "shared", "bonus"] = "counterfactual"
     use_history: bool = True

@@ -52,14 +52,15 @@ class WhitenedReturns(Options):
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)
         made = [[one for one in collected.episodes[row].decisions if not one.observed] for row in rows]
-        tokens = [[one.trained for one in own for _ in one.action_ids] for own in made]
-        pairs, local = base.all_gather_with_slice(list(zip(outcomes.tolist(), tokens, strict=True)), context)
+        spans = [[(len(one.action_ids), one.trained) for one in own] for own in made]
+        pairs, local = base.all_gather_with_slice(list(zip(outcomes.tolist(), spans, strict=True)), context)
         all_outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
-        all_lengths = torch.tensor([len(own) for _, own in pairs], dtype=torch.long)
+        all_lengths = torch.tensor([sum(length for length, _ in own) for _, own in pairs], dtype=torch.long)
         returns = token_returns(all_outcomes, all_lengths, self.gamma)
-        weights = torch.tensor([one for _, own in pairs for one in own], dtype=torch.float64)
-        first = int(all_lengths[: local.start].sum())
-        rest = iter(whitened(returns, weights, correction=self.correction)[first:].tolist())
+        every = torch.tensor([span for _, own in pairs for span in own], dtype=torch.long).reshape(-1, 2)
+        weights = every[:, 1].repeat_interleave(every[:, 0])
+        first, last = int(all_lengths[: local.start].sum()), int(all_lengths[: local.stop].sum())
+        rest = iter(whitened(returns, weights, correction=self.correction)[first:last].tolist())
         decisions = [decision for own in made for decision in own]
         by_token = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
         credits = by_token if self.gamma < 1 else [next(iter(tokens), None) for tokens in by_token]

@@ -233,6 +233,7 @@ class StateGroup:
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"verdicts", "alternatives"})
+    revision: ClassVar[int] = 2
 
     whiten: bool = True
     bonus: float = 0.0

@@ -33,6 +33,7 @@ class VineValues(OfTurns):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
+    revision: ClassVar[int] = 2
 
     whiten: bool = True
 

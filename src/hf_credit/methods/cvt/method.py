@@ -120,6 +120,7 @@ class ConstrainedCounterfactual(Options):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"audits"})
+    revision: ClassVar[int] = 2
 
     rewards: RewardWeights = filled_by_factory(RewardWeights())
     answer_by: Outcome = "check"
