@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,6 +140,7 @@ EXPERIMENT: Mapping[str, Any] = {
                 "quality": 0.9,
                 "rank": 8,
                 "rows": 32,
+                "in_order": True,  # the moves of an episode share their notes, which an update reads once
                 "rate": 5e-4,
                 "updates": 320,
                 "every": 40,
@@ -386,6 +388,8 @@ def imitated(experiment: Mapping[str, Any], task: str, folder: Path) -> tuple[li
     tokenizer = AutoTokenizer.from_pretrained(experiment["model"], padding_side="left")
     player = player_of(interaction, how["quality"], how.get("player"))
     rows = [dict(train[place % len(train)]) for place in range(how["episodes"])]
+    if how.get("in_order"):
+        random.Random(0).shuffle(rows)  # of all databases
     starts = [RolloutRequest[Any](task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
     walks = ((start, walk(interaction, player, start)) for start in starts)
     found, _ = select(demonstrations(interaction, Chat(tokenizer), player, walks))
@@ -398,6 +402,7 @@ def imitated(experiment: Mapping[str, Any], task: str, folder: Path) -> tuple[li
         max_steps=how["updates"],
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=10,
+        train_sampling_strategy="sequential" if how.get("in_order") else "random",
         **{name: value for name, value in on_this_machine().items() if name != "max_concurrent_episodes"},
     )
     adapter = (

@@ -69,6 +69,8 @@ def test_conversations_that_continue_end_and_start_get_the_replies_of_an_empty_c
         replies = replies_to(model, tokenizer, contexts, generate)
         assert replies == replies_to(model, tokenizer, contexts)
         going = draws.sample(go_on(draws, contexts, replies), draws.randint(1, len(contexts)))
+        # some share only a part with what was read
+        going = [one[: draws.randint(1, len(one))] + tokens(draws, draws.randint(0, 5)) for one in going]
         new = [tokens(draws, draws.randint(1, 30)) for _ in range(draws.randint(0, 3))]
         # one conversation continues twice, as in rollouts from one state
         contexts = [*going, *new, going[0]]
@@ -100,8 +102,29 @@ def test_a_new_conversation_is_read_once_and_others_keep_their_cache(model, toke
     generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
     (reply,) = replies_to(model, tokenizer, [[6] * 40], generate)
     read.clear()
-    replies_to(model, tokenizer, [[*[6] * 40, *reply, 7], [8] * 30], generate)
-    assert read == [28, 2, 1]
+    replies_to(model, tokenizer, [[*[6] * 40, *reply, 7], [8] * 40], generate)
+    assert read == [38, 2, 1]
+
+
+def test_a_context_continues_from_the_tokens_that_it_shares_with_the_last_call(model, tokenizer, read):
+    generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
+    question, end = [6] * 30, [7, 8]
+    replies_to(model, tokenizer, [[*question, *end], [*question, 9, *end]], generate)
+    read.clear()
+    contexts = [[*question, 10, 11, *end], [*question, 9, 12, 13, 14, *end]]  # as in a program that adds to notes
+    replies = replies_to(model, tokenizer, contexts, generate)
+    assert read == [5, 1]  # of the second the three notes and the end; in the first, one token that is known
+    assert replies == [reply[:2] for context in contexts for reply in replies_to(model, tokenizer, [context])]
+
+
+def test_a_context_that_ends_within_the_last_call_is_read_from_its_last_token_on(model, tokenizer, read):
+    generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
+    replies_to(model, tokenizer, [[*range(6, 36)]], generate)
+    read.clear()
+    assert replies_to(model, tokenizer, [[*range(6, 26)]], generate) == [
+        reply[:2] for reply in replies_to(model, tokenizer, [[*range(6, 26)]])
+    ]
+    assert read[:2] == [1, 1]
 
 
 def test_equal_contexts_are_read_once(model, tokenizer, read):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -90,11 +90,11 @@ class _Table:
 class PrefixCache:
     """The inputs of generation calls, with the keys and values of the last call as their prefix.
 
-    It holds one call. A context that begins with a context and reply of that call continues from their keys and
-    values; other contexts are read first, equal ones once, so that one call generates all replies. What all of these
-    begin with is read once if it is long. Everything is read again if a weight or the active adapter has changed, and
-    with a model for which `reads_in_parts` is false. If calls name the adapter of each context, a context continues
-    only from what its adapter read.
+    It holds one call. A context continues from the keys and values of what it shares with a context and reply of that
+    call from the first token on; contexts that share less are read first, equal ones once, so that one call generates
+    all replies. What all of these begin with is read once if it is long. Everything is read again if a weight or the
+    active adapter has changed, and with a model for which `reads_in_parts` is false. If calls name the adapter of each
+    context, a context continues only from what its adapter read.
 
     Args:
         model: a causal language model in evaluation mode.
@@ -136,31 +136,24 @@ class PrefixCache:
         known: list[_Key] = []
         if last is not None and last.weights == self._weights(adapters is None):
             known = list(zip(last.adapters, last.tokens, strict=True))
-        rows = _continued(known, keys)
-        unread = [
-            len(context) - len(known[row][1]) for (_, context), row in zip(keys, rows, strict=True) if row is not None
-        ]
-        if not unread:
-            known, last = [], None
-            if len(set(keys)) == len(keys) and (mixed or not _shared(contexts)):
-                return inputs
+        found = _longest_beginnings(known, keys)
+        unread = [len(context) - held for (_, context), (_, held) in zip(keys, found, strict=True)]
         # All rows continue from the same column, so that padding is on the left only, as in a call without a cache.
-        at_once = max(unread, default=1)
-        new = {key for key, row in zip(keys, rows, strict=True) if row is None and len(key[1]) > at_once}
+        at_once = _columns(keys, unread, 0 if mixed else _shared(contexts))
+        lengths = [max(0, len(context) - at_once) for context in contexts]
+        if not any(lengths):
+            return inputs
+        new = {key for key, rest in zip(keys, unread, strict=True) if rest > at_once}
+        if len(new) == len(set(keys)):
+            known, last = [], None
         fresh = {key: index for index, key in enumerate(sorted(new), start=len(known))}
         if fresh:
             names = [name for name, _ in fresh]
             read = self._read([context[:-at_once] for _, context in fresh], names, mixed)
             last = read if last is None else _joined(last, read)
-        if last is None:
-            return inputs
-        found = [fresh.get(key) if row is None else row for key, row in zip(keys, rows, strict=True)]
-        lengths = [
-            0 if row is None else min(len(last.tokens[row]), len(context) - at_once)
-            for (_, context), row in zip(keys, found, strict=True)
-        ]
-        _select(last, [row or 0 for row in found], lengths)
-        return {**inputs, CACHE: last.cache}
+        held_by = cast(_Table, last)
+        _select(held_by, [fresh.get(key, row) for key, (row, _) in zip(keys, found, strict=True)], lengths)
+        return {**inputs, CACHE: held_by.cache}
 
     def keep(
         self,
@@ -254,23 +247,50 @@ class PrefixCache:
 def _shared(contexts: Sequence[Context]) -> int:
     """The number of first tokens that contexts share; 0 where little is saved by reading them once, first."""
     shortest, longest = min(map(len, contexts)), max(map(len, contexts))
-    first, last = min(map(tuple, contexts)), max(map(tuple, contexts))  # in lexicographic order
-    shared = [*(one == other for one, other in zip(first[: shortest - 1], last, strict=False)), False].index(False)
+    shared = min(_common(min(map(tuple, contexts)), max(map(tuple, contexts))), shortest - 1)
     return shared if len(contexts) > 1 and shared - (longest - shortest) >= max(_SAVED, longest // 8) else 0
 
 
-def _continued(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[int | None]:
-    """For each context the row of `known` that is a prefix of it, or `None`. A prefix may be missed in rare cases."""
+def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """The number of first tokens that both have."""
+    most = min(len(first), len(second))
+    return bisect_left(range(1, most + 1), True, key=lambda count: first[:count] != second[:count])
+
+
+def _longest_beginnings(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[tuple[int, int]]:
+    """For each context the row of `known` that shares most first tokens with it, and how many; not all, as a call must
+    read one."""
     order = sorted(range(len(known)), key=known.__getitem__)
     ordered = [known[row] for row in order]
-    found: list[int | None] = []
+    found = []
     for adapter, context in contexts:
-        # In lexicographic order, a prefix comes before the context, and nearly always directly before it.
-        index = bisect_right(ordered, (adapter, context)) - 1
-        other, tokens = ordered[index] if index >= 0 else ("", ())
-        is_prefix = index >= 0 and other == adapter and len(tokens) < len(context) and context[: len(tokens)] == tokens
-        found.append(order[index] if is_prefix else None)
+        # In lexicographic order, no row shares more with a context than one of its two neighbours.
+        index = bisect_left(ordered, (adapter, context))
+        near = [place for place in (index - 1, index) if 0 <= place < len(ordered) and ordered[place][0] == adapter]
+        held, row = max(((_common(ordered[place][1], context), order[place]) for place in near), default=(0, 0))
+        found.append((row, min(held, len(context) - 1)))
     return found
+
+
+def _columns(contexts: Sequence[_Key], unread: Sequence[int], shared: int) -> int:
+    """How many of the last tokens of all contexts to read together, so that least is read in all.
+
+    Contexts of which more is unread are read up to there in a call before, from their start, equal ones once.
+
+    Args:
+        unread: the number of tokens of each context that are not known yet.
+        shared: the number of first tokens that this call reads once for all.
+    """
+    rows = sorted(dict(zip(contexts, unread, strict=True)).items(), key=lambda row: row[1], reverse=True)
+    best = most = rows[0][1]
+    least, longest = len(contexts) * most, 0
+    for count, ((_, context), _) in enumerate(rows, start=1):  # the contexts that are read before
+        longest = max(longest, len(context))
+        rest = rows[count][1] if count < len(rows) else 1
+        tokens = len(contexts) * rest + count * (longest - rest) - (count - 1) * shared
+        if tokens < least and tokens + count * _SAVED <= len(contexts) * most:
+            best, least = rest, tokens
+    return best
 
 
 def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:
