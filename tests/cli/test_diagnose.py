@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hf_credit.collaborations.relay import relay
+
 UPDATE = ("--episodes", 6, "--buckets", 4, "--replays", 2, "--value-actions", 2)
 SMALL = (*UPDATE, "--candidates", 3)
 
@@ -171,6 +173,10 @@ def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(c
     assert min(one["equal"] for one in signals.values()) < 1
     assert set(found["agreement"]) == set(signals) == {"outcome_reward", "rloo"}
     assert found["cost"]["completion_tokens"] > sum(3 * one["tokens"] for one in signals.values())
+    rows = [{name: value for name, value in row.items() if name != "seed"} for row in relay(4).tasks("train", 12)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))  # whose seeds are derived
+    code, _, err = command("diagnose", policy, "--protocol", "signal", *small, "--dataset", tmp_path / "rows.jsonl")
+    assert code == 0, err
 
 
 @pytest.mark.parametrize(

@@ -279,3 +279,12 @@ def test_fp16_is_refused():
 def test_replicated_training_is_accepted(kind):
     refuse_training_that(kind, "bf16")
     refuse_training_that(kind, "no")
+
+
+def test_an_adapter_of_a_critic_leaves_the_random_numbers_of_gpus_alone(policy, monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    before = torch.get_rng_state()
+    adapter_backbone(LoraConfig(r=4), policy, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not seeded  # with one seed, all processes would play the same episodes

@@ -21,6 +21,7 @@ from hf_credit.critics.weights import weights_file
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
+from hf_credit.rollouts.method_context import CriticInput
 
 SIZES = {"hidden_size": 16, "heads": 2}
 
@@ -170,6 +171,14 @@ def test_a_grown_context_beyond_the_tokens_that_are_read_has_the_value_of_its_la
     grown = [(5, 6), (5, 6, 7), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 10)]
     alone = [critic(context_inputs([one]))[0] for one in grown]
     assert critic(context_inputs(grown)) == [pytest.approx(one, abs=1e-5) for one in alone]
+
+
+def test_of_what_lies_before_the_tokens_that_are_read_the_last_target_is_learned(build):
+    critic, fitted = disturbed(build()), []
+    critic.max_tokens = 3
+    critic.fit = lambda batch, returns, mask, old: fitted.append((returns[mask].tolist(), old[mask].tolist()))
+    critic.learn([CriticInput(ids=(5, 6, 7, 8, 9), at=(1, 2, 4, 5))], [[1.0, 2.0, 3.0, 4.0]], [[0.1, 0.2, 0.3, 0.4]])
+    assert fitted == [([2.0, 3.0, 4.0], pytest.approx([0.2, 0.3, 0.4]))]
 
 
 def test_a_sequence_without_context_is_refused(build):

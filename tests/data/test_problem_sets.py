@@ -202,7 +202,7 @@ def test_rows_whose_program_cannot_be_read_are_dropped_and_counted_on_request(tm
         ),
         (
             "rows.jsonl",
-            '{"text": "Add.", "code": "def add(): pass", "test_list": ["add()"]}',
+            '{"prompt": "def f(): pass", "entry_point": "f", "test": "f()"}',
             r"must be complete, got KeyError\('task_id'\) in row 0",
         ),
     ],
@@ -292,7 +292,7 @@ def test_the_sets_of_competitions_are_read_with_the_columns_that_they_have_on_th
 
 def test_a_gsm8k_solution_without_its_mark_has_no_answer(tmp_path: Path) -> None:
     """The same columns in a set that is not known to hold plain answers are those of GSM8K."""
-    with pytest.raises(ValueError, match="must have a gold answer, got none in row 0"):
+    with pytest.raises(ValueError, match=r"must have a gold answer behind ####, .* got none in row 0"):
         load_problems(write(tmp_path / "own.jsonl", {"question": "1 + 1?", "answer": "One and one make 2."}))
 
 
@@ -332,3 +332,10 @@ def test_a_row_of_the_common_format_must_have_what_scores_it(tmp_path: Path) -> 
     assert (load_problems(wanted, "drop").rows.to_list(), load_problems(wanted, "drop").dropped) == ([whole], 2)
     with pytest.raises(ValueError, match="must have a gold answer, got none in row 1"):
         load_problems(wanted)
+
+
+def test_own_rows_with_the_columns_of_mbpp_need_no_number(tmp_path: Path) -> None:
+    rows = [{"text": f"Add {n}.", "code": "def add(): pass", "test_list": ["add()"], **own}
+            for n, own in enumerate([{}, {"task_id": "mine/1"}])]  # fmt: skip
+    found = load_problems(write(tmp_path / "own.jsonl", *rows)).rows
+    assert found["source_id"] == ["0", "mine/1"]

@@ -72,7 +72,7 @@ def test_an_answer_of_0_is_an_answer() -> None:
     [
         ({"problem": "1+1", "answer": ""}, "must have a gold answer, got none"),
         ({"problem": "1+1", "final_answer": None}, "must have a gold answer"),
-        ({"question": "1+1", "answer": "2"}, "must have a gold answer"),
+        ({"question": "1+1", "answer": "2"}, "must have a gold answer behind ####, as in GSM8K, got none"),
         ({"problem": "1+1", "solution": "It is 2."}, "must have a gold answer"),
         ({"problem": " ", "answer": "2"}, "must have a problem, got an empty text"),
         ({"text": "Add.", "code": "", "task_id": 1, "test_list": []}, "must have tests, got none"),

@@ -171,6 +171,7 @@ def test_a_state_of_others_whose_search_would_not_end_is_refused(changed):
         ({"rows": 4}, "rows must be a whole number from 5 to 8, got 4"),
         ({"columns": 9}, "columns must be a whole number from 5 to 8, got 9"),
         ({"rows": 5, "columns": 5, "boxes": 3}, "boxes must be a whole number from 1 to 2, got 3"),
+        ({"boxes": 3, "longest": 2}, "longest must be .* 3, got 2"),
         ({"turns": 24}, "turns must be .* 25, got 24"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import sys
 from datetime import date
 from typing import Any
 
@@ -156,6 +157,34 @@ def test_an_error_of_a_tool_is_its_answer_and_is_logged_once_with_its_traceback(
         assert (after.observation, after.state.status) == ("Error: no dragons", "active")
     (logged,) = [record for record in caplog.records if record.name == tool_world.__name__]
     assert str(logged.exc_info[1]) == "no dragons"
+
+
+class Parser:
+    """A tool that ends a program on bad arguments, as argparse does, and one with a long result."""
+
+    def reset(self, **row):
+        return None
+
+    def get_reward(self):
+        return 0.0
+
+    def parse(self, words: str) -> str:
+        """Parses.
+
+        Args:
+            words: to parse.
+        """
+        sys.exit(f"unknown: {words}")
+
+    def fill(self) -> str:
+        """Fills."""
+        return "x" * 2**20
+
+
+def test_a_tool_that_exits_does_not_end_the_training_and_a_long_result_is_cut():
+    world = make("tools", factory=Parser, columns=("prompt", "goal"), turns=4)
+    assert played(world, call("parse", words="--n abc")).observation == "Error: unknown: --n abc"
+    assert len(played(world, call("fill")).observation) < 2**14 + 50
 
 
 @pytest.mark.parametrize(

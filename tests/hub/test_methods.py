@@ -327,7 +327,8 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         publish_episode_folder(tmp_path / name, f"me/{name}-episodes", **where)
         publish_metric(METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
         if spec.has_prompts():
-            publish_environment(evaluated(run.trainer.interaction).spec(), f"me/{name}-environment", **where)
+            played = evaluated(run.trainer.interaction).spec()
+            publish_environment(played["task"], f"me/{name}-environment", options=played["task_options"], **where)
         expected[name] = {
             "tasks": {"train": 2, "test": 1},
             "episodes": len(run.episodes),

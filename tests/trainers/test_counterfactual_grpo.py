@@ -146,6 +146,10 @@ def test_the_papers_schedule_counts_from_zero_in_blocks(tmp_path: Path) -> None:
         ({"role_schedule": "random"}, "role_schedule must be one of synchronous, alternating, got 'random'; "),
         ({"switch_every": 0}, "switch_every must be at least 1, got 0; "),
         ({"role_adapters": None}, "role_schedule='alternating' must go with role_adapters, got None"),
+        (
+            {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
+            "updates must not straddle generations, got .* = 3 and gradient_accumulation_steps=2; ",
+        ),
         ({"num_iterations": 3}, r"a multiple of the updates for each generation \(3 here\), got 10; "),
     ],
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_runs import ON_A_PROCESSOR, SAMPLED
@@ -244,6 +246,13 @@ def test_memory_is_restored_from_plain_values() -> None:
     memory = Both(Moments(mean=1.0, seen=(1, 2)), {"a": Moments(mean=3.0)})
     assert from_plain(to_plain(memory), Both(Moments(), {"a": Moments()})) == memory
     assert from_plain(to_plain(None), None) is None
+
+
+def test_memory_that_no_checkpoint_gives_back_is_refused_when_it_is_saved() -> None:
+    assert type(to_plain(Moments(mean=np.float64(2.0)))["mean"]) is float
+    for lost in (deque([1]), {"a": np.zeros(2)}, frozenset({1})):
+        with pytest.raises(TypeError, match=r"the memory of a method must be of dataclasses, .* convert it"):
+            to_plain(lost)
 
 
 def test_credit_computed_twice_is_the_same_and_updates_memory_once(build: Callable[..., Any]) -> None:

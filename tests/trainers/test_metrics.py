@@ -268,3 +268,8 @@ def test_a_pass_without_tokens_logs_nothing():
     metrics = LossMetrics()
     metrics.add_clipping(clipped([[0]], [[0]]), torch.tensor([[0]]), "dapo")
     assert metrics.taken(Processes()) == {}
+
+
+def test_a_metric_of_the_task_does_not_hide_one_of_the_update():
+    found = update_metrics([summary(outcome=0.5, metrics={"reward": 9.0, "replies/cut": 9.0, "own": 2.0})])
+    assert (found["reward"], found["replies/cut"], found["own"]) == (0.5, 0.0, 2.0)

@@ -198,7 +198,7 @@ def adapter_backbone(
         )
     before = set(map(id, policy.modules()))
     with _unchanged(policy), torch.random.fork_rng(devices=[]):  # does not change the policy's random numbers
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         policy.add_adapter(name, config)
     backbone = Backbone(policy, name)
     for parameter in backbone.trained.values():

@@ -217,8 +217,11 @@ class Critic(Saved):
         returns = torch.zeros(batch["completion_ids"].shape)
         old, mask = torch.zeros_like(returns), torch.zeros_like(returns, dtype=torch.bool)
         for (row, columns), of_input, known in zip(places, targets, values, strict=True):
-            own = list(columns)
-            returns[row, own], old[row, own], mask[row, own] = torch.tensor(of_input), torch.tensor(known), True
+            # What comes before the longest context that the critic reads shares its first column.
+            last = {column: place for place, column in enumerate(columns)}
+            own, kept = list(last), list(last.values())
+            returns[row, own], old[row, own] = torch.tensor(of_input)[kept], torch.tensor(known)[kept]
+            mask[row, own] = True
         return self.fit(batch, returns, mask, old)
 
     def _mini_batches(self, rows: int) -> Iterator[Tensor]:

@@ -128,7 +128,7 @@ def load_problems(wanted: str, on_missing: str = "refuse") -> Problems:
     for index, row in enumerate(rows):
         kind = kind or kind_of(set(row), origin, source)
         try:
-            if kind != "mbpp" or first <= int(row["task_id"]) <= last:
+            if first == 0 or first <= int(row["task_id"]) <= last:
                 problems.append(to_problem(row, kind, source, split, index))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             can_be_dropped = isinstance(error, RowError)

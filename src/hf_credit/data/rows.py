@@ -117,7 +117,7 @@ def to_problem(row: Mapping[str, Any], kind: str, source: str, split: str, index
         given = {name: list(row[name] or []) if name == "tests" else _text(row, name) for name in COLUMNS}
         problem, raw = given, given["problem"]
     elif kind == "mbpp":
-        problem |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row)}
+        problem |= {"domain": "code", "source_id": str(row.get("task_id", index)), **mbpp_problem(row)}
         raw = _text(row, "text") or _text(row, "prompt")
     elif kind == "humaneval":
         raw, name = _text(row, "prompt"), row["entry_point"]
@@ -133,7 +133,8 @@ def to_problem(row: Mapping[str, Any], kind: str, source: str, split: str, index
     if not raw.strip():
         raise RowError("must have a problem, got an empty text")
     if problem["domain"] != "code" and not problem["answer"]:
-        raise RowError("must have a gold answer, got none")
+        behind = " behind ####, as in GSM8K" if kind == "gsm8k" else ""
+        raise RowError(f"must have a gold answer{behind}, got none")
     if problem["domain"] == "code" and not problem["tests"]:
         raise RowError("must have tests, got none")
     problem |= {"uid_sha": uid_sha(raw), **given}

@@ -31,6 +31,11 @@ class MinesweeperState(State):
     board: Board
     mines: tuple[Cell, ...]  # the mines as (row, column) from 1, sorted
 
+    def __post_init__(self) -> None:
+        whole_number("rows of a board", len(self.board), 2, _LARGEST)
+        for row in self.board:
+            whole_number("columns of a row", len(row), 2, _LARGEST)
+
 
 class Minesweeper(Environment[MinesweeperState]):
     """Minesweeper: reward 1 for revealing every cell without a mine, 0 for anything else.

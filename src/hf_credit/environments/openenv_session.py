@@ -13,6 +13,7 @@ from hf_credit.boundary import Worth, read
 from hf_credit.environments.actions import calls_of
 from hf_credit.environments.sessions import FullError
 from hf_credit.optional_packages import needed
+from hf_credit.words import cut
 
 T = TypeVar("T")
 
@@ -69,9 +70,7 @@ class OpenEnvWorld:
     def shown(self, result: Any) -> str:
         """The observation of a result as text, cut to `most_characters`."""
         text = _text_of(result.observation, self.observation_field).encode("utf-8", errors="replace").decode("utf-8")
-        if len(text) <= self.most_characters:
-            return text
-        return f"{text[: self.most_characters]}\n[{len(text) - self.most_characters} more characters]"
+        return cut(text, self.most_characters)
 
     def _payload(self, action: str) -> dict[str, Any] | None:
         """The action in the server's form; `None` for an answer, which a server with tools does not receive."""

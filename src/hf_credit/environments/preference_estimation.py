@@ -44,7 +44,7 @@ Vector = tuple[int, ...]
 class PreferenceState(QueryState):
     """Each query is a guess of the weights and a question about two movies."""
 
-    levels: int  # weights and scores are in units of 1/levels, from 0 to levels
+    levels: Annotated[int, Range(2, MAX_LEVELS)]  # weights and scores are in units of 1/levels, from 0 to levels
     weights: Vector  # the weight of each attribute, hidden
     names: tuple[str, ...]  # the names of the reference movies
     scores: tuple[Vector, ...]  # for each reference movie, its score on each attribute

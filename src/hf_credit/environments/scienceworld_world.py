@@ -86,8 +86,9 @@ class ScienceWorldHouse:
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         self.house.load(self.task, int(task["variation"]), self.simplifications)
         self.house.server.reset()
-        self.score = 0.0
-        return f"{self.house.get_task_description()}\n\n{self._seen('look around')[0]}"
+        shown = self._seen("look around")[0]
+        self.score = 0.0  # what the look earned belongs to the first step, so that all rewards sum to the score
+        return f"{self.house.get_task_description()}\n\n{shown}"
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         before = self.score

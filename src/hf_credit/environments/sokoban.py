@@ -94,7 +94,7 @@ class Sokoban(Environment[SokobanState]):
         rows: number of rows, with the walls around the room, from 5 to 8.
         columns: number of columns, from 5 to 8.
         boxes: number of boxes and of targets, from 1 to 3.
-        longest: the most moves of a shortest solution of a task, at least 1.
+        longest: the most moves of a shortest solution of a task, at least `boxes`.
         turns: the most moves of an episode, at least `longest`.
 
     Raises:
@@ -112,7 +112,7 @@ class Sokoban(Environment[SokobanState]):
         self.rows = whole_number("rows", rows, _SIZES[0], _SIZES[-1])
         self.columns = whole_number("columns", columns, _SIZES[0], _SIZES[-1])
         self.boxes = whole_number("boxes", boxes, 1, min(_MOST_BOXES, (rows - 2) * (columns - 2) // 4))
-        self.longest = whole_number("longest", longest, 1)
+        self.longest = whole_number("longest", longest, self.boxes)
         self.turns = whole_number("turns", max(36, longest) if turns is None else turns, longest)
 
     @property

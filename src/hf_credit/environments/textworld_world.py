@@ -21,6 +21,7 @@ _ORDERS = frozenset(
         *("again", "g", "oops", "o", "undo", "restart", "restore", "save", "quit", "q"),
         *("script", "unscript", "transcript", "recording", "replay", "verify", "version", "notify"),
         *("brief", "superbrief", "verbose", "normal", "full", "short", "score", "nouns", "pronouns", "then"),
+        *("option", "restrict", "tw"),  # of TextWorld, which show the hidden world
     )
 )
 _MOVE = re.compile(r"[a-z0-9 ,'-]{1,200}")

@@ -17,10 +17,12 @@ from hf_credit.environments.actions import calls_of, one_action, write_call
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.optional_packages import needed
 from hf_credit.registry import find
+from hf_credit.words import cut
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 _ANSWER = "I am done."
-_SHOWN: set[tuple[type[Any], str, type[Exception]]] = set()  # the kinds of failures that this process has logged
+_MOST = 2**14  # characters of a result
+_SHOWN: set[tuple[type[Any], str, type[Any]]] = set()  # the kinds of failures that this process has logged
 
 logger = logging.getLogger(__name__)
 
@@ -192,12 +194,12 @@ class ToolWorld:
             return f"Error: {problem.message[:500]}", True
         try:
             result = self._awaited(getattr(self.tools, name)(**arguments))
-            return content_of(result) if has_images(result) else str(result), False
-        except Exception as error:  # the message becomes the result, as in TRL
+            return content_of(result) if has_images(result) else cut(str(result), _MOST), False
+        except (Exception, SystemExit) as error:  # the message becomes the result, as in TRL
             self._tell_once(name, type(error), f"The tool {name!r} raised; the agent is shown the message.", error)
-            return f"Error: {error}", False
+            return cut(f"Error: {error}", _MOST), False
 
-    def _tell_once(self, name: str, kind: type[Exception], message: str, error: Exception | None = None) -> None:
+    def _tell_once(self, name: str, kind: type[Any], message: str, error: BaseException | None = None) -> None:
         if (type(self.tools), name, kind) not in _SHOWN:
             _SHOWN.add((type(self.tools), name, kind))
             logger.warning(message, exc_info=error)

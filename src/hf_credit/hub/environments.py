@@ -15,7 +15,6 @@ from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_ur
 from hf_credit.hub.wheel import own_wheel
 from hf_credit.options import with_parts
 from hf_credit.playing import Prompts
-from hf_credit.renamed import with_new_keys
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.safe_io import read_yaml
 
@@ -54,7 +53,7 @@ class OpenEnvInteraction(EnvironmentInteraction):
 
 
 def publish_environment(
-    environment: str | Mapping[str, Any],
+    environment: str,
     repo: str,
     *,
     options: Mapping[str, Any] | None = None,
@@ -64,9 +63,9 @@ def publish_environment(
     """Publishes an environment of this library as an OpenEnv Space, which serves it.
 
     Args:
-        environment: the name, or the `Interaction.spec` of one agent that plays it.
+        environment: the name.
         repo: owner/name of the Space.
-        options: options of the environment, which override those of the spec.
+        options: options of the environment.
         title: as for `space_files`.
         **where: as for `hf_credit.hub.publishing.publish`: token, endpoint, private, pr, dry_run, tag.
 
@@ -74,10 +73,6 @@ def publish_environment(
         ValueError: as in `space_files`.
         HubError: as in `publish`.
     """
-    if not isinstance(environment, str):
-        known = with_new_keys(environment)
-        options = {**known.get("task_options", {}), **(options or {})}
-        environment = str(known.get("task"))
     files = {**space_files(environment, options, repo=repo, title=title), **own_wheel()}
     message = f"Publish the environment {environment} of hf-credit {__version__}"
     return publish(files, repo, repo_type="space", space_sdk="docker", message=message, **where)

@@ -15,7 +15,7 @@ import yaml
 
 from hf_credit import environments
 from hf_credit._version import __version__
-from hf_credit.content import in_words
+from hf_credit.content import in_words, text_of
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.files import write
@@ -124,6 +124,7 @@ def _oracle_episode(environment: Environment[Any]) -> tuple[int, list[str], dict
         draws, state = random.Random(seed), interaction.start({}, seed)
         actions: list[str] = []
         last = state.world
+        text_of(environment.observe(last))  # a Space sends no images
         while pending := interaction.pending(state):
             reply = player(state, pending[0], draws)
             last = state.world

@@ -320,14 +320,25 @@ def _mean(values: Sequence[Any]) -> float | tuple[float, ...]:
 
 
 def weighted(credit: Credit) -> dict[str, DecisionCredit]:
-    """Returns the credit of decisions times their weights, by id."""
+    """Returns the credit of decisions times their weights, by id.
 
-    def scaled(value: DecisionCredit, weight: float) -> DecisionCredit:
-        if isinstance(value, Sequence):
-            return tuple(float(weight * token) for token in value)
-        return None if value is None else float(weight * value)
+    Raises:
+        ValueError: one is not finite.
+    """
 
-    return {name: scaled(value, credit.weights.get(name, 1.0)) for name, value in credit.decisions.items()}
+    def scaled(name: str, value: DecisionCredit) -> DecisionCredit:
+        if value is None:
+            return None
+        weight = credit.weights.get(name, 1.0)
+        found = tuple(float(weight * token) for token in (value if isinstance(value, Sequence) else (value,)))
+        if not all(map(math.isfinite, found)):
+            raise ValueError(
+                f"credit times its weight must be finite, got {value!r} times {weight!r} for the decision {name!r}; "
+                "return None where credit is unknown."
+            )
+        return found if isinstance(value, Sequence) else found[0]
+
+    return {name: scaled(name, value) for name, value in credit.decisions.items()}
 
 
 def trained(

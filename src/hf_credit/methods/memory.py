@@ -5,18 +5,31 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import torch
 
 
 def to_plain(memory: Any) -> Any:
-    """Returns a method's memory for a checkpoint: dataclasses as mappings, copies of tensors, the rest unchanged."""
+    """Returns a method's memory for a checkpoint: dataclasses as mappings, copies of tensors, numbers as Python's.
+
+    Raises:
+        TypeError: a value is none that a checkpoint gives back.
+    """
     if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
         return {field.name: to_plain(getattr(memory, field.name)) for field in dataclasses.fields(memory)}
     if isinstance(memory, dict):
         return {name: to_plain(value) for name, value in memory.items()}
-    if isinstance(memory, tuple | list):
+    if type(memory) in (tuple, list, set):
         return type(memory)(to_plain(value) for value in memory)
-    return memory.clone() if isinstance(memory, torch.Tensor) else memory
+    if isinstance(memory, torch.Tensor):
+        return memory.clone()
+    memory = memory.item() if isinstance(memory, np.generic) else memory
+    if memory is None or isinstance(memory, bool | int | float | str | bytes):
+        return memory
+    raise TypeError(
+        "the memory of a method must be of dataclasses, mappings, lists, tuples, sets, tensors, numbers and texts, "
+        f"got a {type(memory).__name__}; convert it, or no checkpoint could be resumed."
+    )
 
 
 def from_plain(values: Any, like: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
@@ -13,6 +13,7 @@ from hf_credit.environments.actions import plain_action
 from hf_credit.environments.base import Environment, State
 
 S = TypeVar("S", bound=State)
+T = TypeVar("T")
 S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 ACCEPTED_ABOVE = 0.5
@@ -95,16 +96,22 @@ class Judge(ABC):
         """
 
 
-def first_move(kind: str, judge: Any, environment: Environment[S]) -> tuple[str, S, str]:
-    """Returns a judge's name, the first state of one task, and a legal action there, to test the judge with.
+def tried(
+    kind: str, verb: str, judge: Any, environment: Environment[S], of: Callable[[S, str], T]
+) -> tuple[T, str, str]:
+    """Tries a judge on the first legal action of one task of an environment.
 
     Args:
-        kind: of the judge, for an error.
+        kind, verb: what the judge is and does, for an error.
         judge: optionally with a `name`, and the `environment_type` that it is made for.
         environment: that it shall judge.
+        of: asks the judge about an action.
+
+    Returns:
+        What `of` returns, and the names of the judge and of the action.
 
     Raises:
-        ValueError: the judge is made for another environment.
+        ValueError: the judge is made for another environment, or fails.
     """
     name = getattr(judge, "name", type(judge).__name__)
     made_for = getattr(judge, "environment_type", object)
@@ -114,7 +121,14 @@ def first_move(kind: str, judge: Any, environment: Environment[S]) -> tuple[str,
             f"{made_for.__name__}; choose another {kind}."
         )
     state = environment.initial_state(environment.sample_task(0), 0)
-    return name, state, environment.legal_actions(state)[0]
+    action = environment.legal_actions(state)[0]
+    try:
+        return of(state, action), name, action
+    except Exception as error:
+        raise ValueError(
+            f"the {kind} must {verb} every legal action of {environment.name!r}, got {type(error).__name__} from "
+            f"{name!r} on {action!r} ({error}); choose another {kind} or correct this one."
+        ) from error
 
 
 class ValidSetOracle(ABC, Generic[S]):

@@ -78,7 +78,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context
         context: maximum length of a sequence in tokens.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)
         return Qwen3ForCausalLM(text_config(tokenizer, config, context))
 
 

@@ -56,7 +56,7 @@ def build_vision_model(processor: LlavaProcessor, config: MicroConfig) -> LlavaF
         tie_word_embeddings=True,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)
         model = LlavaForConditionalGeneration(whole)
         with torch.no_grad():  # the default is small next to the pixels, and places would be learned late
             model.model.vision_tower.embeddings.position_embedding.weight.mul_(8)

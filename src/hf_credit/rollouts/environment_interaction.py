@@ -79,30 +79,16 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         self.prompts = prompts
         self.history, self.instructions = prompts.history, prompts.instructions
         self.max_turns = environment.max_turns if prompts.max_turns is None else prompts.max_turns
+        self.max_replies, self.side_by_side = self.max_turns, environment.slow_steps
+        self.replayable, self.acts = environment.replayable, environment.acts
 
     @property
     def name(self) -> str:
         return self.environment.name
 
     @property
-    def replayable(self) -> bool:
-        return self.environment.replayable
-
-    @property
-    def acts(self) -> bool:
-        return self.environment.acts
-
-    @property
     def most_live(self) -> int | None:
         return self.environment.most_live
-
-    @property
-    def side_by_side(self) -> int:
-        return self.environment.slow_steps
-
-    @property
-    def max_replies(self) -> int:  # type: ignore[override]
-        return self.max_turns
 
     def spec(self) -> dict[str, Any]:
         if type(self) is not EnvironmentInteraction:

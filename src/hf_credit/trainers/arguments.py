@@ -142,6 +142,12 @@ def refuse_schedule(args: Any) -> None:
             "name the roles, or use 'synchronous'."
         )
     generated = getattr(args, "steps_per_generation", 1) * getattr(args, "num_iterations", 1)
+    if generated % args.gradient_accumulation_steps and args.gradient_accumulation_steps % generated:
+        raise ValueError(
+            "with role_schedule='alternating' updates must not straddle generations, got steps_per_generation x "
+            f"num_iterations = {generated} and gradient_accumulation_steps={args.gradient_accumulation_steps}; make "
+            "one a multiple of the other."
+        )
     updates = max(1, generated // args.gradient_accumulation_steps)
     if args.switch_every % updates:
         raise ValueError(

@@ -15,7 +15,7 @@ from trl import GRPOConfig
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.methods import Method, composed
 from hf_credit.noise import silence_known_warnings
-from hf_credit.options import Option, arguments_in, first_sentence, part_of, with_fields_of
+from hf_credit.options import Option, arguments_in, first_sentence, part_of, refuse_without_effect, with_fields_of
 from hf_credit.playing import Prompts, Sampling, divides_logits
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
@@ -329,6 +329,11 @@ class CreditConfig(RunSettings, GRPOConfig):
             )
         self.num_generations, self.num_generations_eval = 1, evaluated
         one_of("loss_type", self.loss_type, _TOKEN_MEAN_LOSSES)
+        if self.loss_type == "cispo" and (self.epsilon_high or self.epsilon) < 1:
+            raise ValueError(
+                "with loss_type='cispo' epsilon_high bounds the ratio itself, so it must be at least 1, got "
+                f"{self.epsilon_high or self.epsilon}; set epsilon_high, to 5 for instance."
+            )
         for name in ("importance_sampling_level", "aggregation"):
             if getattr(self, name) is not None:
                 one_of(name, getattr(self, name), ("token", "sequence"))
@@ -337,10 +342,7 @@ class CreditConfig(RunSettings, GRPOConfig):
     def region(self) -> TrustRegion | None:
         """The trust region of an update; `None` for no limit."""
         if self.trust_region is None:
-            if self.trust_region_tool is not None:
-                raise ValueError(
-                    f"trust_region_tool needs trust_region, got {self.trust_region_tool} without; set both."
-                )
+            refuse_without_effect("without trust_region", trust_region_tool=(self.trust_region_tool, None))
             return None
         tool_radius = self.trust_region if self.trust_region_tool is None else self.trust_region_tool
         return part_of(TrustRegion, self, "trust_region_", radius=self.trust_region, tool_radius=tool_radius)

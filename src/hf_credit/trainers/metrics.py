@@ -157,9 +157,9 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     verdicts = [valid for summary in summaries for valid in summary.verdicts]
     context, thoughts = (sum(getattr(one, name) for one in summaries) for name in ("context", "earlier_thoughts"))
     return {
+        **{name: mean(values) for name, values in metrics.items()},  # first, so that none hides another
         "reward": mean([summary.outcome for summary in first if not math.isnan(summary.outcome)]),
         **{f"endings/{ending}": endings[ending] / len(first) for ending in Ending if first},
-        **{name: mean(values) for name, values in metrics.items()},
         **({"starts/later": 1 - len(first) / len(summaries)} if len(first) < len(summaries) else {}),
         "turns/mean": mean([summary.turns for summary in first]),
         "replies/cut": sum(cut) / max(len(cut), 1),

@@ -68,8 +68,8 @@ def backward(loss: Tensor, accelerator: Accelerator) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _patient(world: Any) -> Any:
-    """The processes of the group `world`, as a group that waits for a month."""
+def patient(world: Any) -> Any:
+    """The processes of the group `world`, as a group that waits for a month; first called where all are."""
     return dist.new_group(timeout=timedelta(days=30), backend="gloo")
 
 
@@ -79,7 +79,7 @@ def from_main(accelerator: Accelerator, ask: Callable[[], Any]) -> Any:
     The others wait for longer than `ddp_timeout` if need be: a publication takes as long as the network does.
     """
     several = accelerator.num_processes > 1
-    group = _patient(dist.group.WORLD) if several else None  # made while all are here
+    group = patient(dist.group.WORLD) if several else None  # made while all are here
     answer: Any = None
     failure: Exception | None = None
     if accelerator.is_main_process:

@@ -36,18 +36,16 @@ class Preset(NamedTuple):
 
     Attributes:
         config, trainer: the classes, as `hf_credit.trust.imported` imports them.
-        oracle: whether the trainer takes an oracle.
         served: the config of asynchronous training.
     """
 
     config: str
     trainer: str
-    oracle: bool = False
     served: str = "hf_credit.trainers.asynchronous.config:AsyncCreditConfig"
 
 
-def _classes(module: str, name: str, oracle: bool = False, served: bool = True) -> Preset:
-    preset = Preset(f"hf_credit.trainers.{module}:{name}Config", f"hf_credit.trainers.{module}:{name}Trainer", oracle)
+def _classes(module: str, name: str, served: bool = True) -> Preset:
+    preset = Preset(f"hf_credit.trainers.{module}:{name}Config", f"hf_credit.trainers.{module}:{name}Trainer")
     return preset._replace(served=f"hf_credit.trainers.asynchronous.presets:Async{name}Config") if served else preset
 
 
@@ -56,7 +54,7 @@ PRESETS = {
     "counterfactual_grpo": _classes("counterfactual_grpo", "CounterfactualGRPO"),
     "replay_loo": _classes("replay_loo", "ReplayLOO"),
     "truncated_ppo": _classes("truncated_ppo", "TruncatedPPO", served=False),
-    "verifiable_process": _classes("verifiable_process", "VerifiableProcess", oracle=True),
+    "verifiable_process": _classes("verifiable_process", "VerifiableProcess"),
 }
 """`CreditTrainer` trains every other method, with a `CreditConfig` and the method's options in `method_options`."""
 
@@ -163,7 +161,8 @@ class TaskArguments(PromptSettings, ScriptArguments):
     @property
     def verifies(self) -> bool:
         """Whether the method takes an oracle."""
-        return self.preset.oracle if self.preset else "oracle" in options_of(methods.find(self.method))
+        found = self.preset is None or self.method in methods.METHODS  # T3 is a trainer alone
+        return found and "oracle" in options_of(methods.find(self.method))
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle, as `hf_credit.oracles.resolve` takes it."""

@@ -160,9 +160,8 @@ class RoleAdapters(Component):
         ]
 
     def _add(self, role: str) -> None:
-        device = self.model.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(derive(self.args.seed, "adapter", role) % 2**63)
+        with torch.random.fork_rng(devices=[]):  # PEFT makes weights on the CPU; those of GPUs stay different
+            torch.default_generator.manual_seed(derive(self.args.seed, "adapter", role) % 2**63)
             self.model.add_adapter(role, copy.deepcopy(self.model.peft_config[TRLS_OWN]))
         # TRL sets precision and dropout for its own adapter only.
         parameters, modules = dict(self.model.named_parameters()), dict(self.model.named_modules())

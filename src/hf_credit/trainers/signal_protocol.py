@@ -80,7 +80,7 @@ class SignalProtocol(Protocol):
         asked = {OUTCOME: methods.make(OUTCOME), **trained, **self.methods}
         about = {"collections": self.collections, "methods": {label: one.spec() for label, one in asked.items()}}
         about, name, replayable = {**subject.about, **about}, subject.name, Replayable(setup.build()).replayable
-        rows = [one.task if one.seed is None else {**one.task, "seed": one.seed} for one in starts]
+        rows = [one.task if one.seed is None else {**one.task, "seed": one.seed % 2**63} for one in starts]
         del subject  # one model at a time
         gc.collect()
         with OwnFolder(prefix="hf-credit-signal-") as folder:

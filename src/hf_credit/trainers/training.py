@@ -98,7 +98,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None, method: Method | None 
         composed = args.composed(method)
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
-    if method is None and task.preset is not None and task.preset.oracle:
+    if method is None and task.preset is not None and task.verifies:
         credited["oracle"] = Oracled(interaction).chosen(resolve(task.described_oracle()))
     if loaded is None:
         args.model_init_kwargs = {

@@ -13,11 +13,9 @@ import yaml
 from huggingface_hub import HfApi
 
 from hf_credit._version import __version__
-from hf_credit.environments.sudoku import Sudoku
 from hf_credit.hub.environments import OpenEnvInteraction, load_environment, publish_environment
 from hf_credit.hub.publishing import publish
 from hf_credit.hub.spaces import space_files, space_url
-from hf_credit.rollouts import EnvironmentInteraction
 
 SPACES = Path(__file__).resolve().parents[3] / "hub_assets" / "environments"
 
@@ -46,8 +44,7 @@ def test_openenv_pushes_the_folder_and_we_load_it(hub_env: dict[str, str], there
 def test_what_is_published_is_loaded_with_its_options_and_as_it_is_to_be_shown(
     there: dict[str, str], owner: str
 ) -> None:
-    shown = EnvironmentInteraction(Sudoku(size=4, blanks=3)).spec()
-    published = publish_environment(shown, f"{owner}/small-sudoku", options={"blanks": 5}, **there)
+    published = publish_environment("sudoku", f"{owner}/small-sudoku", options={"size": 4, "blanks": 5}, **there)
     assert published.commit is not None
     for revision in (None, published.commit):
         loaded = load_environment(f"{owner}/small-sudoku", revision=revision, history="current", max_turns=3, **there)

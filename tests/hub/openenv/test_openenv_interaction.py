@@ -249,7 +249,7 @@ def test_what_a_server_shows_is_cut_and_is_never_a_special_token(opened: Any, ch
     interaction = opened("talkative", most_characters=100, instructions=False)
     (request,) = interaction.pending(interaction.start({}, 0))
     text = request.messages[0]["content"]
-    assert text == "<|end|> " + "x" * 92 + "\n[199908 more characters]"
+    assert text == "<|end|> " + "x" * 42 + "\n... (199908 characters left out) ...\n" + "x" * 50
     special = set(chat.tokenizer.all_special_ids)
     context = chat.context(request.messages)
     assert [one for one in context if one in special] == [

@@ -578,3 +578,33 @@ def test_members_of_a_team_rate_each_other_beside_the_learning(chat: Any, runnin
     assert one.metrics["ratings/valid"] == 1
     assert len(one.rows) == 8
     assert one.ledger.counterfactual_tokens > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByRole:
+    """Credit 1 for every decision; those of the solver weigh a quarter."""
+
+    def __call__(self, collected: Any, context: Any, memory: Any) -> Credit:
+        made = [one for episode in collected.episodes for one in episode.decisions]
+        weights = {one.id: 0.25 for one in made if one.role == "solver"}
+        return Credit(decisions={one.id: 1.0 for one in made}, weights=weights, per_start=True)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_roles_that_learn_in_updates_of_their_own_share_no_scale_of_weights(
+    chat: Any, running: Any, apart: bool
+) -> None:
+    events = [Event("thought", role="thinker"), Event("answer", role="solver", after="thought")]
+    roles = {"thinker": "1", "solver": "2"}
+    team = Collaboration(roles=roles, events=events, final="answer", scorer=lambda task, text: 1.0)
+    method = Method(name="by_role", collector=Group(size=2), estimator=ByRole())
+    rows = [{"problem": "4", "seed": seed} for seed in range(6)]
+    made = Worker(team, method, chat, Shuffled(), rows, tasks_per_collection=2, roles_apart=apart)
+    (one,) = drawn(running(made), 1)
+    found = {(row.role, advantage) for row in one.rows for advantage in row.advantages}
+    if apart:
+        assert found == {("thinker", 1.0), ("solver", 1.0)}
+    else:
+        assert {role for role, _ in found} == {"thinker", "solver"}
+        ratio = dict(found)
+        assert ratio["solver"] == pytest.approx(ratio["thinker"] / 4)

@@ -118,12 +118,15 @@ class Worker:
             return letter == b"e"
         if letter in (b"u", b""):
             raise Broken("the checker of algebra cannot confine its process, or it ended; restart the program.")
-        return {
+        reasons = {
             b"t": f"no result within {self.cpu_seconds} seconds of CPU time",
             b"m": f"no result within {self.memory_bytes >> 20} MiB, or too deeply nested",
             b"r": "numbers or parts that the algebra does not compute with",
             b"f": "the library failed",
-        }.get(letter, "the process ended without a result")
+        }
+        if letter not in reasons:  # not remembered, as the machine may have been busy
+            raise GivenUp("the process ended without a result, or was too slow")
+        return reasons[letter]
 
     def _letter(self, question: bytes) -> bytes:
         """Returns the answer of a child, nothing if the forking process has ended."""
@@ -143,7 +146,7 @@ class Worker:
             try:
                 letter = near.recv(1)
             except TimeoutError:
-                return b"t"
+                return b"w"
             except OSError:
                 pass
             if not letter:

@@ -18,6 +18,13 @@ def audit_of(decision: Decision) -> Audit | None:
     return decision.extras.get(AUDIT)
 
 
+def outcome(episode: Episode, which: str) -> float:
+    """The outcome of an audited episode: of the `"check"`, or the `"verified"` one."""
+    success = episode.outcome if which == "check" else verified_success(episode)
+    assert success is not None
+    return success
+
+
 def verified_success(episode: Episode) -> float | None:
     """Returns Y, the verified success of an episode, in [0, 1]; `None` without an auditor or if it failed."""
     return episode.extras.get(VERIFIED)

@@ -6,7 +6,6 @@ D = S / q (V - mean_k V0_k),    V = m + rho (Y - m)    (eq. 6),    S whether the
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from hf_credit.credit import Multipliers, RewardWeights, StepSelector, pad_to_ma
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
 from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, decision_inputs, replacement_of
-from hf_credit.methods.cvt.audits import audit_of, verified_success
+from hf_credit.methods.cvt.audits import audit_of, outcome, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
 from hf_credit.methods.groups import visits
@@ -199,11 +198,7 @@ class ConstrainedCounterfactual(Options):
         values = [[value for (value,) in own] for own in context_values(episodes, context)]
 
         # Contributions of the drawn steps (eqs. 4 to 6)
-        shared = ("estimator", "selection", "families", "ratio_low", "ratio_high", "own_policy")
-        step_contributions = StepContributions(
-            outcome=functools.partial(_result, which=self.contribution_to),
-            **{name: getattr(self, name) for name in shared},
-        )
+        step_contributions = StepContributions(method=self)
         steps = step_contributions.steps(collected, episodes)
         contributions, critic_targets = (
             step_contributions(steps, episodes, context) if self._uses_contributions else ({}, [])
@@ -269,7 +264,7 @@ class ConstrainedCounterfactual(Options):
         last = turn == len(episode.decisions) - 1
         before, after = audit.uncertainty
         return self.rewards.reward(
-            answer=_result(episode, self.answer_by) if last else 0.0,
+            answer=outcome(episode, self.answer_by) if last else 0.0,
             evidence=credit.harmonic_mean(audit.evidence or 0.0, audit.entailment or 0.0) if audit.final else 0.0,
             meta=max(0.0, before - after) if audit.kind in _META else 0.0,
             belief=0.0 if belief is None else credit.belief_reward(audit.beliefs, belief),
@@ -337,7 +332,7 @@ class ConstrainedCounterfactual(Options):
         hacked = [float(any(_hack(one) >= 0.5 for one in episode.decisions)) for episode in episodes]
         true = [float(any(one.true_hacks for one in own)) for own in audits]
         lists = {
-            "verified": [_result(episode, "verified") for episode in episodes],
+            "verified": [outcome(episode, "verified") for episode in episodes],
             "hacks/detected": hacked,
             "hacks/true": true,
             "evidence/f1": finals,
@@ -412,14 +407,6 @@ def constrained_counterfactual(
 def _changed(part: P, options: Mapping[str, Any]) -> P:
     """A part, with those of the options that it has."""
     return dataclasses.replace(part, **{name: options[name] for name in vars(part) if name in options})  # type: ignore[type-var]
-
-
-def _result(episode: Episode, which: str) -> float:
-    if which == "check":
-        return episode.outcome
-    success = verified_success(episode)
-    assert success is not None
-    return success
 
 
 def _hack(decision: Decision) -> float:

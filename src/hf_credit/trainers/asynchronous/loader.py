@@ -22,6 +22,7 @@ from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts, Question
 from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
+from hf_credit.trainers.ranks import patient
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,8 @@ class Updates(TrainerCallback):
         self.trainer, self.args, self.roles = trainer, trainer.args, trainer.roles
         self.supply: Supply | None = trainer.rollout_worker
         self.processes = trainer.accelerator.num_processes
+        if self.processes > 1:
+            patient(torch.distributed.group.WORLD)  # the first collection may take long, too
         self.token_budget = trainer.args.token_budget or 0
         self.version = 0
         self.number: int | None = None
@@ -135,7 +138,8 @@ class Updates(TrainerCallback):
             assert answers is not None
             return answers[0]
         received: list[Any] = [None]
-        torch.distributed.scatter_object_list(received, answers, src=0)
+        dist = torch.distributed
+        dist.scatter_object_list(received, answers, src=0, group=patient(dist.group.WORLD))
         return received[0]
 
     # Critics --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
+from hf_credit.files import remove_earlier
 from hf_credit.methods import DecisionCredits, Method
 from hf_credit.policies.generation import context_positions, evaluating, lower_of
 from hf_credit.rollouts import Engine, Interaction, Ledger, by_episode, refuse_total_failure
@@ -164,6 +166,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                     context_positions(args.max_completion_length, self.server.max_model_len()),
                 ),
                 mask_truncated_completions=args.mask_truncated_completions,
+                roles_apart=args.role_schedule == "alternating",
                 shuffle=args.shuffle_dataset,
                 seed=args.seed,
                 starts=None if args.starts is None else partial(Starts, args.starts, args.starts_success),
@@ -200,6 +203,9 @@ class AsyncCreditTrainer(UpdateTrainer):
         if self.server is not None:
             self.server.sampling["stop_token_ids"] = list(self.chat.end_tokens)
             if self.serves_adapter:
+                if self.accelerator.is_main_process:
+                    for earlier in Path(self._lora_dir).glob("policy-*"):  # of runs that were killed
+                        remove_earlier(earlier, ("adapter_config.json",))
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
         show_headlines(self)

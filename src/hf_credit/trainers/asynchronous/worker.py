@@ -16,7 +16,7 @@ from typing import Any
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.environments.randomness import stream
-from hf_credit.methods import Method
+from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import (
@@ -89,6 +89,7 @@ class Worker:
         max_finished: number of finished collections at which no further one starts.
         max_context_tokens: as in `Engine`.
         mask_truncated_completions: whether replies without an end token are left out of the loss.
+        roles_apart: whether roles learn in updates of their own, so that each has a loss of its own.
         shuffle: whether each pass over the tasks has a new order.
         seed: of the order of tasks and of all random draws.
         starts: makes the `hf_credit.trainers.starts.Starts` of the Interaction and the chat; `None` for first states.
@@ -113,6 +114,7 @@ class Worker:
     max_finished: int = 1
     max_context_tokens: int | None = None
     mask_truncated_completions: bool = False
+    roles_apart: bool = False
     shuffle: bool = True
     seed: int = 0
     starts: Callable[[Interaction[Any], Chat], Starts] | None = None
@@ -406,7 +408,11 @@ class Worker:
         self._warned = check_replays(context.kept, in_one_line(latest) if latest else None, self._warned)
         ends = self.chat.end_tokens if self.mask_truncated_completions else None
         credit = replace(credit, decisions=trained(collected, credit.decisions, ends))
-        found = credit_in_loss(collected, credit)
+        role_of = {one.id: one.role * self.roles_apart for episode in collected.episodes for one in episode.decisions}
+        found: dict[str, DecisionCredit] = {}
+        for role in set(role_of.values()):
+            own_credit = {name: value for name, value in credit.decisions.items() if role_of[name] == role}
+            found |= credit_in_loss(collected, replace(credit, decisions=own_credit))
         if not learning:
             found = dict.fromkeys(found, 0.0)
         episodes = collected.episodes
