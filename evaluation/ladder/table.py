@@ -79,7 +79,7 @@ def spent(cells: Cells, world: str, rung: str, arm: str) -> dict[int, float]:
 
 
 def numbers(cells: Cells, claim: Claim) -> list[float]:
-    """The number of each seed that a claim is about, margin included: a difference, or its slope over rungs."""
+    """The number of each seed that a claim is about, without its margin: a difference, or its slope over rungs."""
     seeds = common_seeds(cells, *((claim.world, rung, arm) for rung in claim.rungs for arm in claim.arms))
     found = []
     for seed in (seed for seed in seeds if seed in SEEDS):
@@ -95,18 +95,21 @@ def numbers(cells: Cells, claim: Claim) -> list[float]:
         differences = np.subtract(first, second)
         slope = len(claim.rungs) > 1
         found.append(float(np.polyfit(range(len(differences)), differences, 1)[0] if slope else differences[0]))
-    return [one + claim.margin for one in found]
+    return found
 
 
 def decided(cells: Cells, world: str) -> list[list[str]]:
     """A row for each claim of a world: Holm over all of its claims, those that are not finished counted as p = 1."""
     claims = [claim for claim in CLAIMS if claim.world == world]
     found = [numbers(cells, claim) for claim in claims]
-    tested = [permutation_test(own, np.zeros(len(own))).p_value if len(own) > 1 else 1.0 for own in found]
+    tested = [
+        permutation_test(np.add(own, claim.margin), np.zeros(len(own))).p_value if len(own) > 1 else 1.0
+        for claim, own in zip(claims, found, strict=True)
+    ]
     rows = []
     for claim, own, p in zip(claims, found, holm(tested), strict=True):
         about = [
-            claim.says,
+            f"{claim.says}: not behind by {claim.margin:g}" if claim.margin else claim.says,
             " - ".join(claim.arms),
             "; ".join(claim.rungs),
             f"{claim.look:g}" if claim.look else "to .1 above the start",
@@ -115,9 +118,9 @@ def decided(cells: Cells, world: str) -> list[list[str]]:
         if len(own) < 2:
             rows.append([*about, "", "", "not run"])
             continue
-        number = mean_interval(own)
-        ahead = sum(one > 0 for one in own)
-        rows.append([*about, interval(number, signed=True), f"{ahead} of {len(own)}", f"{p:.3f} {verdict(number, p)}"])
+        ahead, of_claim = sum(one > 0 for one in own), verdict(mean_interval(np.add(own, claim.margin)), p)
+        shown = interval(mean_interval(own), signed=True)
+        rows.append([*about, shown, f"{ahead} of {len(own)}", f"{p:.3f} {of_claim}"])
     return rows
 
 
@@ -223,7 +226,7 @@ Written by `evaluation/ladder/run.py`; do not edit. How to read it: `../README.m
 
 ## Claims
 
-A number includes its margin, so above 0 is "not behind".
+The test of "not behind by .05" is of the difference plus .05.
 
 {families}
 

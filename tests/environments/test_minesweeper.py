@@ -236,9 +236,9 @@ def test_options_out_of_range_are_refused(options, message):
         environments.make("minesweeper", **options)
 
 
-@pytest.mark.parametrize("size", [(1500, 1500), (1, 5), (31, 5), (5, 31)])
+@pytest.mark.parametrize("size", [(1500, 1500), (31, 5), (5, 31), (5, 0)])
 def test_a_state_of_others_with_a_board_that_no_game_has_is_refused(size):
     game = Minesweeper()
     state = game.initial_state(game.sample_task(0), 0)
-    with pytest.raises(ValueError, match="must be a whole number from 2 to 30, got"):
+    with pytest.raises(ValueError, match="must be a whole number from 1 to 30, got"):
         replace(state, board=("." * size[1],) * size[0])

@@ -48,6 +48,7 @@ def test_every_paper_is_cited_in_bibtex():
 
 
 REVISIONS = {
+    "active_replay": 2,  # branches of one start are weighed without roles that do not learn
     "alive_baseline": 2,  # in a tree, the other episodes are those without the decision
     "all_turns_baseline": 3,  # likewise; rewards of other roles are no return of later turns
     "draco": 2,  # replies of no tokens have no part in the redistribution

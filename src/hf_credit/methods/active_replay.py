@@ -184,6 +184,7 @@ class BranchAdvantages(Options):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"branches"})
+    revision: ClassVar[int] = 2
 
     lam: Share = 1.0
     forgetting: Share = 0.8
