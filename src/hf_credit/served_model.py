@@ -110,7 +110,7 @@ class ServedModel(Options, ABC):
         names = [self._digest(fields) for fields, _ in questions]
         known = {name: self._kept(name, kind) for name in names}
         open_ones = {name: one for name, one in zip(names, questions, strict=True) if known[name] is None}
-        silent, spent = 0, self._spent()
+        silent, spent = 0, int(self._answers.execute("select total(tokens) from answers").fetchone()[0])
 
         def answer(question: Question) -> tuple[Any, str, int]:
             nonlocal silent, spent
@@ -203,9 +203,6 @@ class ServedModel(Options, ABC):
                 "tokens = tokens + excluded.tokens",
                 [name, None if answer is None else json.dumps(answer), tokens],
             )
-
-    def _spent(self) -> int:
-        return int(self._answers.execute("select total(tokens) from answers").fetchone()[0])
 
 
 def _read_within(seconds: float, response: Any) -> None:

@@ -251,7 +251,7 @@ def test_memory_is_restored_from_plain_values() -> None:
 def test_memory_that_no_checkpoint_gives_back_is_refused_when_it_is_saved() -> None:
     assert type(to_plain(Moments(mean=np.float64(2.0)))["mean"]) is float
     for lost in (deque([1]), {"a": np.zeros(2)}, frozenset({1})):
-        with pytest.raises(TypeError, match=r"the memory of a method must be of dataclasses, .* convert it"):
+        with pytest.raises(TypeError, match=r"a method's memory must be plain values and tensors, .* convert it"):
             to_plain(lost)
 
 

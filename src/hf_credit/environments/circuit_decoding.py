@@ -96,8 +96,6 @@ TASKS = {"train": 1000, "held_out": 300}
 MAX_ANSWERS = 100_000
 """The most possible answers, candidates ** circuits: all are legal actions."""
 
-_MOST_CANDIDATES = 200  # the formulas that are drawn have 236 different tables of three inputs
-
 LABELS = "ABCDEFGHIJ"
 _QUERY = re.compile(r"([A-J])(?:\(\s*([01](?:\s*,\s*[01])*)\s*\)|([01]+))")
 _ANSWER = re.compile(r"[1-9][0-9]{0,5}(?:\s*,\s*[1-9][0-9]{0,5})*")
@@ -164,7 +162,8 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least, different = self.circuits if self.distinct else 2, min(2 ** (2**self.inputs) - 2, _MOST_CANDIDATES)
+        least = self.circuits if self.distinct else 2
+        different = min(2 ** (2**self.inputs) - 2, 200)  # those that are drawn have 236 tables of 3 inputs
         if not max(2, least) <= self.candidates <= different:
             raise ValueError(
                 f"candidates must be from 2 to {different}, so that formulas of {self.inputs} inputs differ, and as "

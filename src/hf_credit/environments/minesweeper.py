@@ -32,9 +32,8 @@ class MinesweeperState(State):
     mines: tuple[Cell, ...]  # the mines as (row, column) from 1, sorted
 
     def __post_init__(self) -> None:
-        whole_number("rows of a board", len(self.board), 1, _LARGEST)
-        for row in self.board:
-            whole_number("columns of a row", len(row), 1, _LARGEST)
+        for side in (len(self.board), *map(len, self.board)):
+            whole_number("a side of a board", side, 1, _LARGEST)
 
 
 class Minesweeper(Environment[MinesweeperState]):

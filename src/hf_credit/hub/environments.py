@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hf_credit import environments
 from hf_credit._version import __version__
@@ -15,12 +15,16 @@ from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_ur
 from hf_credit.hub.wheel import own_wheel
 from hf_credit.options import with_parts
 from hf_credit.playing import Prompts
+from hf_credit.renamed import old_names
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.safe_io import read_yaml
 
 
-class OpenEnvInteraction(EnvironmentInteraction):
-    """One agent that plays an environment on an OpenEnv server; `task: openenv` in a recipe.
+@with_parts
+def openenv_interaction(
+    url: str, action_field: str | None = None, *, prompts: Prompts = Prompts(), **options: Any
+) -> EnvironmentInteraction:
+    """Returns one agent that plays an environment on an OpenEnv server, as `task: openenv` does in a recipe.
 
     Args:
         url: the URL of the server.
@@ -31,25 +35,7 @@ class OpenEnvInteraction(EnvironmentInteraction):
     Raises:
         ValueError: as in `OpenEnvEnvironment` and `EnvironmentInteraction`.
     """
-
-    @with_parts
-    def __init__(
-        self,
-        url: str,
-        action_field: str | None = None,
-        *,
-        prompts: Prompts = Prompts(),
-        **options: Any,
-    ) -> None:
-        super().__init__(OpenEnvEnvironment(url, action_field, **options), **vars(prompts))
-
-    def spec(self) -> dict[str, Any]:
-        return EnvironmentInteraction(self.environment, **vars(self.prompts)).spec()
-
-    def close(self) -> None:
-        """Ends all sessions. A later step from a state opens a new session and restores the state there."""
-        assert isinstance(self.environment, OpenEnvEnvironment)
-        self.environment.close()
+    return EnvironmentInteraction(OpenEnvEnvironment(url, action_field, **options), **vars(prompts))
 
 
 def publish_environment(
@@ -98,16 +84,16 @@ def load_environment(
         revision: a commit, a branch or a tag; the main branch if `None`.
         token, endpoint: as for `hf_credit.hub.loading.fetch`.
         history, instructions, max_turns: as for `EnvironmentInteraction`.
-        **server: options of `OpenEnvInteraction`; with `url`, any Space is played on that server.
+        **server: options of `openenv_interaction`; with `url`, any Space is played on that server.
 
     Raises:
         ValueError: the Space declares no environment, one of another version of this library, or one whose options
-            name code; or as in `OpenEnvInteraction`.
+            name code; or as in `openenv_interaction`.
         HubError: as in `fetch`.
     """
     shown = vars(prompts)
     if "://" in repo:
-        return OpenEnvInteraction(repo, **shown, **server)
+        return openenv_interaction(repo, **shown, **server)
     fetched = fetch(repo, repo_type="space", revision=revision, token=token, endpoint=endpoint, allow=["openenv.yaml"])
     declared = read_yaml(fetched.files["openenv.yaml"])
     if not isinstance(declared, dict):
@@ -124,7 +110,7 @@ def load_environment(
     validation = declared.get("validation")
     capabilities = validation.get("capabilities") if isinstance(validation, dict) else None
     restores = isinstance(capabilities, dict) and capabilities.get("set_state") is True
-    return OpenEnvInteraction(**{"url": space_url(repo), "set_state": restores, **shown, **server})
+    return openenv_interaction(**{"url": space_url(repo), "set_state": restores, **shown, **server})
 
 
 def _declared(repo: str, block: Any) -> Environment[Any]:
@@ -143,3 +129,7 @@ def _declared(repo: str, block: Any) -> Environment[Any]:
         )
     refuse_what_stays_behind(options)
     return environments.make(str(name), **options)
+
+
+if not TYPE_CHECKING:  # which would take any name for known
+    __getattr__ = old_names(__name__, {"OpenEnvInteraction": "openenv_interaction"})

@@ -24,6 +24,7 @@ from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
+from hf_credit.validators import finite_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -327,16 +328,10 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
     """
 
     def scaled(name: str, value: DecisionCredit) -> DecisionCredit:
-        if value is None:
-            return None
-        weight = credit.weights.get(name, 1.0)
-        found = tuple(float(weight * token) for token in (value if isinstance(value, Sequence) else (value,)))
-        if not all(map(math.isfinite, found)):
-            raise ValueError(
-                f"credit times its weight must be finite, got {value!r} times {weight!r} for the decision {name!r}; "
-                "return None where credit is unknown."
-            )
-        return found if isinstance(value, Sequence) else found[0]
+        weight, what = credit.weights.get(name, 1.0), f"the weighted credit of the decision {name!r}"
+        if isinstance(value, Sequence):
+            return tuple(finite_number(what, weight * token) for token in value)
+        return None if value is None else finite_number(what, weight * value)
 
     return {name: scaled(name, value) for name, value in credit.decisions.items()}
 

@@ -26,10 +26,7 @@ def to_plain(memory: Any) -> Any:
     memory = memory.item() if isinstance(memory, np.generic) else memory
     if memory is None or isinstance(memory, bool | int | float | str | bytes):
         return memory
-    raise TypeError(
-        "the memory of a method must be of dataclasses, mappings, lists, tuples, sets, tensors, numbers and texts, "
-        f"got a {type(memory).__name__}; convert it, or no checkpoint could be resumed."
-    )
+    raise TypeError(f"a method's memory must be plain values and tensors, got a {type(memory).__name__}; convert it.")
 
 
 def from_plain(values: Any, like: Any) -> Any:

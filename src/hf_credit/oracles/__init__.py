@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.environments import Environment
-from hf_credit.oracles.base import Judge, Move, Oracle, ValidSetOracle, tried
+from hf_credit.oracles.base import Judge, Move, Oracle, ValidSetOracle, first_move
 from hf_credit.registry import Registry
 
 __all__ = [
@@ -66,7 +66,13 @@ def require_fit(oracle: Oracle[Any], environment: Environment[Any]) -> None:
         ValueError: it is not an oracle, is made for another environment, fails on the environment's first state, or
             scores outside [0, 1].
     """
-    accepted = NAMED.accepted(oracle)
-    score, name, action = tried("oracle", "score", accepted, environment, lambda *move: float(oracle.score(*move)))
+    name, state, action = first_move("oracle", NAMED.accepted(oracle), environment)
+    try:
+        score = float(oracle.score(state, action))
+    except Exception as error:
+        raise ValueError(
+            f"the oracle must score every legal action of {environment.name!r}, got {type(error).__name__} from "
+            f"{name!r} on {action!r} ({error}); choose another oracle or correct this one."
+        ) from error
     if not 0 <= score <= 1:
         raise ValueError(f"an oracle's score must be in [0, 1], got {score} from {name!r} on {action!r}; scale it.")

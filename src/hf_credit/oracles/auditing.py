@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hf_credit.environments import Environment
 from hf_credit.environments.base import State
-from hf_credit.oracles.base import tried
+from hf_credit.oracles.base import first_move
 from hf_credit.registry import Registry
 
 S_contra = TypeVar("S_contra", bound=State, contravariant=True)
@@ -190,13 +190,14 @@ def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) ->
     Raises:
         ValueError: it is made for another environment, fails on the first state, or does not return an `Audit`.
     """
-    (audit, success), name, _ = tried(
-        "auditor",
-        "audit",
-        auditor,
-        environment,
-        lambda state, action: (auditor.audit(state, action), float(auditor.success(state))),
-    )
+    name, state, action = first_move("auditor", auditor, environment)
+    try:
+        audit, success = auditor.audit(state, action), float(auditor.success(state))
+    except Exception as error:
+        raise ValueError(
+            f"the auditor must audit every legal action of {environment.name!r}, got {type(error).__name__} from "
+            f"{name!r} on {action!r} ({error}); choose another auditor or correct this one."
+        ) from error
     if not isinstance(audit, Audit) or not 0 <= success <= 1:
         raise ValueError(
             f"an auditor must return an Audit and a success in [0, 1], got a {type(audit).__name__} and {success} "

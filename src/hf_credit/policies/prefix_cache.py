@@ -281,16 +281,14 @@ def _columns(contexts: Sequence[_Key], unread: Sequence[int], shared: int) -> in
         unread: the number of tokens of each context that are not known yet.
         shared: the number of first tokens that this call reads once for all.
     """
-    rows = sorted(dict(zip(contexts, unread, strict=True)).items(), key=lambda row: row[1], reverse=True)
-    best = most = rows[0][1]
-    least, longest = len(contexts) * most, 0
-    for count, ((_, context), _) in enumerate(rows, start=1):  # the contexts that are read before
-        longest = max(longest, len(context))
-        rest = rows[count][1] if count < len(rows) else 1
-        tokens = len(contexts) * rest + count * (longest - rest) - (count - 1) * shared
-        if tokens < least and tokens + count * _SAVED <= len(contexts) * most:
-            best, least = rest, tokens
-    return best
+    rows = dict(zip(contexts, unread, strict=True))
+
+    def read(columns: int) -> int:
+        before = [len(context) for (_, context), rest in rows.items() if rest > columns]
+        first = len(before) * (max(before) - columns + _SAVED) - (len(before) - 1) * shared if before else 0
+        return len(contexts) * columns + first
+
+    return min(sorted({1, *unread}, reverse=True), key=read)
 
 
 def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:

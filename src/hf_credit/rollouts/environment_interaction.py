@@ -83,12 +83,16 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         self.replayable, self.acts = environment.replayable, environment.acts
 
     @property
+    def most_live(self) -> int | None:
+        return self.environment.most_live
+
+    @property
     def name(self) -> str:
         return self.environment.name
 
-    @property
-    def most_live(self) -> int | None:
-        return self.environment.most_live
+    def close(self) -> None:
+        """Closes the environment, if it holds anything. A later step from a state restores the state."""
+        getattr(self.environment, "close", lambda: None)()
 
     def spec(self) -> dict[str, Any]:
         if type(self) is not EnvironmentInteraction:

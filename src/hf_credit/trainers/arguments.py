@@ -21,7 +21,7 @@ from hf_credit.rollouts.capabilities import ContextStyle, Replayable, TaskSource
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trust import installed
-from hf_credit.validators import one_of, whole_number
+from hf_credit.validators import one_of
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,6 @@ def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_con
 def refuse_schedule(args: Any) -> None:
     """Refuses a schedule of roles that cannot be followed."""
     one_of("role_schedule", args.role_schedule, ("synchronous", "alternating"))
-    whole_number("switch_every", args.switch_every, 1)
     if args.role_schedule == "synchronous":
         return
     if args.role_adapters is None:
@@ -144,9 +143,8 @@ def refuse_schedule(args: Any) -> None:
     generated = getattr(args, "steps_per_generation", 1) * getattr(args, "num_iterations", 1)
     if generated % args.gradient_accumulation_steps and args.gradient_accumulation_steps % generated:
         raise ValueError(
-            "with role_schedule='alternating' updates must not straddle generations, got steps_per_generation x "
-            f"num_iterations = {generated} and gradient_accumulation_steps={args.gradient_accumulation_steps}; make "
-            "one a multiple of the other."
+            f"updates of alternating roles must not straddle generations, got {generated} slices of a generation and "
+            f"{args.gradient_accumulation_steps} of an update; make one a multiple of the other."
         )
     updates = max(1, generated // args.gradient_accumulation_steps)
     if args.switch_every % updates:

@@ -16,7 +16,7 @@ from hf_credit.collectors import Group
 from hf_credit.environments.actions import tag
 from hf_credit.environments.openenv_world import OpenEnvEnvironment
 from hf_credit.environments.replayed import DivergedError, LostError
-from hf_credit.hub.environments import OpenEnvInteraction
+from hf_credit.hub.environments import openenv_interaction
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, replay_from
 from hf_credit.rollouts.scripts import OraclePlayer
@@ -28,10 +28,10 @@ ON = ["on", "wait", "on"]
 @pytest.fixture
 def opened(served: str) -> Iterator[Any]:
     """Makes an Interaction with one of the environments that are served, and ends its sessions."""
-    made: list[OpenEnvInteraction] = []
+    made: list[EnvironmentInteraction] = []
 
-    def make_one(name: str, **options: Any) -> OpenEnvInteraction:
-        made.append(OpenEnvInteraction(f"{served}/{name}", **{"probe": ON, "timeout": 30, **options}))
+    def make_one(name: str, **options: Any) -> EnvironmentInteraction:
+        made.append(openenv_interaction(f"{served}/{name}", **{"probe": ON, "timeout": 30, **options}))
         return made[-1]
 
     yield make_one
@@ -324,7 +324,7 @@ def test_what_cannot_be_played_is_refused_in_one_sentence(
 )
 def test_an_address_that_is_none_or_does_not_answer_is_told_in_one_sentence(url: str, sentence: str) -> None:
     with pytest.raises(ValueError, match="got") as error:
-        OpenEnvInteraction(url, timeout=5)
+        openenv_interaction(url, timeout=5)
     assert sentence in str(error.value)
     assert "secret" not in str(error.value)
 
@@ -332,4 +332,4 @@ def test_an_address_that_is_none_or_does_not_answer_is_told_in_one_sentence(url:
 def test_a_token_is_never_sent_in_the_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hidden")
     with pytest.raises(ValueError, match=r"a token is sent over https only, got 'http://example\.org'"):
-        OpenEnvInteraction("http://example.org", token_variable="MY_TOKEN")
+        openenv_interaction("http://example.org", token_variable="MY_TOKEN")

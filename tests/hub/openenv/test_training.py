@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
 from hf_credit.environments.actions import tag
-from hf_credit.hub.environments import OpenEnvInteraction
+from hf_credit.hub.environments import openenv_interaction
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
@@ -28,7 +28,7 @@ def rows(**columns: Any) -> Dataset:
 @pytest.fixture(scope="module")
 def policy(served: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that has seen some random walks."""
-    interaction = OpenEnvInteraction(f"{served}/walk", probe=["on", "wait"], instructions=False)
+    interaction = openenv_interaction(f"{served}/walk", probe=["on", "wait"], instructions=False)
     interaction.texts = lambda episodes: None  # type: ignore[method-assign]  # one that is scripted says all its words
 
     def script(state: Any, request: Any, draws: Any) -> str:
@@ -46,7 +46,7 @@ def policy(served: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_alternatives_are_replayed_on_an_environment_of_others(served: str, policy: Path, tmp_path: Path) -> None:
-    interaction = OpenEnvInteraction(f"{served}/walk", probe=["on", "wait"], sessions=8, instructions=False)
+    interaction = openenv_interaction(f"{served}/walk", probe=["on", "wait"], sessions=8, instructions=False)
     args = ReplayLOOConfig(output_dir=str(tmp_path), **REPLAYED, **TWO_UPDATES, **OF_OTHERS)
     *_, log = trained_without_errors(ReplayLOOTrainer(str(policy), interaction, args, train_dataset=rows()))
     assert log["world/world_steps"] > log["world/replayed_steps"] > 0
@@ -57,7 +57,7 @@ def test_alternatives_are_replayed_on_an_environment_of_others(served: str, poli
 def test_what_does_not_repeat_itself_is_refused_to_replay_and_trained_without(
     served: str, policy: Path, tmp_path: Path
 ) -> None:
-    interaction = OpenEnvInteraction(f"{served}/moody", probe=["on", "wait"], sessions=8, instructions=False)
+    interaction = openenv_interaction(f"{served}/moody", probe=["on", "wait"], sessions=8, instructions=False)
     with pytest.raises(ValueError, match="deterministic given seed and actions, got the method 'replay_loo'"):
         ReplayLOOTrainer(
             str(policy), interaction, ReplayLOOConfig(output_dir=str(tmp_path), **OF_OTHERS), train_dataset=rows()

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_credit.options import refuse_without_effect
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
 from hf_credit.trainers.config import RunSettings, documented
 from hf_credit.validators import one_of
@@ -59,8 +58,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             )
         self.refuse_impossible("asynchronous")
         one_of("weight_transfer", self.weight_transfer, ("trl", "folder"))
-        if self.weight_transfer == "trl":
-            refuse_without_effect("with weight_transfer='trl'", weight_folder=(self.weight_folder, None))
         super().__post_init__()
 
     @property
