@@ -101,6 +101,15 @@ def test_what_was_given_up_is_remembered(worker: Worker) -> None:
     assert worker._remembered.cache_info().misses == before + 2
 
 
+@pytest.mark.parametrize("letter", [b"w", b"x"])
+def test_what_a_busy_machine_did_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, letter: bytes) -> None:
+    busy, answers = Worker(), iter([letter, b"e"])
+    monkeypatch.setattr(busy, "_letter", lambda question: next(answers))
+    with pytest.raises(GivenUp, match="too slow"):
+        busy.equal("x+3", "3+x")
+    assert busy.equal("x+3", "3+x") is True
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra, "REMEMBERED", 2)
     monkeypatch.setattr(Worker, "_ask", lambda self, gold, answer: gold == answer)

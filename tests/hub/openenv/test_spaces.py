@@ -77,6 +77,11 @@ def test_openenv_validates_the_folder_unchanged(openenv: Callable[..., Any], nam
     assert "PASS  static.manifest" in result.output
 
 
+def test_a_space_whose_observations_are_images_is_refused_before_it_is_published() -> None:
+    with pytest.raises(ValueError, match="a message must be text or parts of text"):
+        space_files("sudoku", {"size": 4, "notation": "picture"})
+
+
 def test_options_are_written_out_and_what_cannot_travel_is_refused(tmp_path: Path) -> None:
     folder = write_space(tmp_path / "space", "sudoku", {"size": 4, "blanks": 3}, title="Small")
     declared = yaml.safe_load((folder / "openenv.yaml").read_text())["hf_credit"]
