@@ -279,8 +279,8 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
                 beside += alone  # what is run on one rung alone stands beside it
                 x = [right[rung] + alone * 0.015 * (1 + beside) * max(right.values()) for rung in found]
                 style = {"color": colour, "marker": "s" if alone else "o", "capsize": 2, "markersize": 5 - alone}
-                style["linestyle"] = "--" if arm in MIXED else "-"  # which may lie on another line
-                few = world == PRETRAINED
+                few = world == PRETRAINED  # its rungs differ in more than decisions, so no line joins them
+                style["linestyle"] = "" if few else "--" if arm in MIXED else "-"  # which may lie on another line
                 shown[arm] = axis.errorbar(x, y, yerr=None if few else np.transpose(ends), **style)
                 for at, rung in zip(x if few else (), found, strict=False):
                     axis.plot([at] * len(finals[rung]), finals[rung], "_", color=colour, alpha=0.6)

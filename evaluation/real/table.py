@@ -109,9 +109,10 @@ The starts, after the warm-up:
 
 {table(["task", "method", "seeds", "success", *COSTS.values()], rows)}
 
-Differences in success:
+Differences in success, with p after Holm over the methods of a task; `turn_credit` and what begins late are tested by
+themselves:
 
-{table(["task", "methods", "difference", "seeds ahead", "p after Holm", "verdict"], compared)}
+{table(["task", "methods", "difference", "seeds ahead", "p", "verdict"], compared)}
 """
 
 

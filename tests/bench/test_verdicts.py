@@ -129,7 +129,7 @@ def test_a_perfect_judge_of_safe_moves_disagrees_where_safe_is_not_the_goal() ->
     assert found.accuracy.high < 0.1
     assert found.agreement.high < 0
     assert found.pays is False
-    assert found.note.startswith("p: verdicts do not pay: the oracle errs 4.6 times as often")
+    assert found.note.startswith("p: verdicts may not pay: the oracle errs 4.6 times as often")
     goal = diagnosed(problem, Erring(problem, 1.0, 1.0, 0), 0)  # its opposite
     assert (goal.pays, goal.accuracy.low > 0.9, goal.unknown) == (True, True, 0)
 

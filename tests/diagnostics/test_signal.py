@@ -58,3 +58,14 @@ def test_a_signal_and_its_interval_by_hand() -> None:
     # S = (6^2 - 14) / 6, of pseudo-values 7, -1 and 5; those of its root are 2.9161, .8456 and 2.2805.
     assert (found.signal.mean, found.variance, found.cost.mean) == pytest.approx((11 / 3, 1.0, 30 / 11))
     assert (found.signal.low, found.signal.high) == pytest.approx((-6.6756, 20.6998), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("heard", "of", "bounded"), [(3, 3, True), (5, 8, False), (6, 8, True), (7, 24, False), (8, 24, True)]
+)
+def test_where_few_collections_have_a_gradient_a_signal_has_no_upper_end(heard: int, of: int, bounded: bool) -> None:
+    collections = [Played(cost=Ledger(completion_tokens=10), outcomes=[]) for _ in range(of)]
+    found = signal([[1.0]] * heard + [[0.0]] * (of - heard), collections)
+    assert found.silent == pytest.approx(1 - heard / of)
+    assert math.isinf(found.signal.high) != bounded
+    assert bounded or found.cost.low == 0

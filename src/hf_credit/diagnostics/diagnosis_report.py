@@ -305,7 +305,7 @@ def signal_tables(found: Sequence[SignalDiagnosis]) -> dict[str, Table]:
 def verdict_tables(found: Sequence[VerdictDiagnosis]) -> dict[str, Table]:
     """Returns the header and the rows of each table, by title: the trust in verdicts, and their reliability."""
     header = ["policy", "verdicts", "better called better", "tied", "oracle's errors", "policy's errors", "margin"]
-    said = {True: "pay", False: "do not pay", None: "cannot be told"}
+    said = {True: "pay", False: "may not pay", None: "cannot be told"}
     rows = [
         [one.name, said[one.pays], shown(one.accuracy), f"{one.tied:.0%}"]
         + [shown(own) for own in (one.error, one.own_error, one.margin, one.agreement)]

@@ -44,7 +44,8 @@ class Signal:
     measurable with K collections. It does not say whether g points the right way.
 
     Attributes:
-        signal: S, with its jackknife interval over collections.
+        signal: S, with its jackknife interval over collections; without an upper end where fewer than 8, and less than
+            three quarters, have a gradient, as its end would be too low far too often.
         variance: V.
         cost: generated tokens until the signal-to-noise ratio is 1, at S and at the ends of its interval; infinite
             where S is not positive.
@@ -109,7 +110,9 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
     g = _checked(gradients)
     if len(g) != len(played):
         raise ValueError(f"each collection must have a gradient, got {len(g)} for {len(played)}; pass one of each.")
-    found = _strength(*_product(g, g), confidence)
+    found, heard = _strength(*_product(g, g), confidence), int(g.any(axis=1).sum())
+    if heard < min(8, 0.75 * len(g)):
+        found = replace(found, high=math.inf)
     size, tokens = float((g**2).sum(axis=1).mean()), float(np.mean([one.cost.completion_tokens for one in played]))
 
     ends = (found.mean, found.high, found.low)
@@ -121,7 +124,7 @@ def signal(gradients: ArrayLike, played: Sequence[Played], confidence: float = 0
         variance=size - found.mean,
         cost=replace(found, mean=costs[0], low=costs[1], high=costs[2]),
         tokens=tokens,
-        silent=float((~g.any(axis=1)).mean()),
+        silent=1 - heard / len(g),
         equal=fmean(len(group) < 2 for group in groups) if groups else math.nan,
         success=mean_with_interval(success, confidence, SHARE),
     )

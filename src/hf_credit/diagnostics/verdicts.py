@@ -78,7 +78,7 @@ class VerdictDiagnosis:
         if self.pays is None:
             few = f"{self.name}: {self.cost.scoring_events:,} replays do not tell whether verdicts pay"
             return f"{few}; raise --buckets or --replays."
-        said = f"{self.name}: verdicts {'' if self.pays else 'do not '}pay: the oracle errs"
+        said = f"{self.name}: verdicts {'' if self.pays else 'may not '}pay: the oracle errs"
         ratio = self.error.mean / max(self.own_error.mean, 1e-3)
         line = f"{LINE.mean:g} [{LINE.low:g}, {LINE.high:g}]"
         return f"{said} {ratio:.2g} times as often as the policy, and the line is at {line}."
