@@ -265,7 +265,7 @@ def test_every_metric_that_the_source_logs_by_its_name_is_told() -> None:
                 path.read_text(encoding="utf-8"),
             )
         )
-    assert {"contribution/drift", "contribution/{family}", "oracle/seconds"} <= logged
+    assert {"branches/drift", "contribution/{family}", "oracle/seconds"} <= logged
     assert {name.partition("{")[0] for name in logged} <= told
 
 

@@ -112,10 +112,10 @@ def test_drift_is_logged_in_the_update_before_the_copy_is_refreshed(chat: Chat) 
         own.update = update
         collector = AuditedSteps(inner=Group(size=2), steps=1, branches=2, probe_every=2).bind(WORLD)
         collected = collector([{"seed": place} for place in range(4)], own, None)
-        assert ("contribution/drift" in own.metrics) == probed
+        assert ("branches/drift" in own.metrics) == probed
         kept = [one.episode for one in collected.rollouts]
         assert (own.ledger.tokens > Ledger.of(kept).tokens) == probed  # what was played again is in the ledger
-    (drift,) = own.metrics["contribution/drift"]
+    (drift,) = own.metrics["branches/drift"]
     assert 0 <= drift <= 1
 
 

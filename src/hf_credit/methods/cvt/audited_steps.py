@@ -249,7 +249,7 @@ class AuditedSteps(Options, Around):
                     successes.setdefault(key, []).append(success)
             means.append({key: fmean(own) for key, own in successes.items()})
         before, now = means
-        context.mean("contribution/drift", [abs(mean - now[key]) for key, mean in before.items() if key in now])
+        context.mean("branches/drift", [abs(mean - now[key]) for key, mean in before.items() if key in now])
 
 
 def decision_inputs(episodes: Sequence[Episode]) -> list[CriticInput]:
