@@ -79,7 +79,7 @@ def test_training_teaches_what_a_judge_model_accepts_and_logs_what_it_cost(
             instances_per_update=16,
             per_device_train_batch_size=16,
             max_steps=6,
-            learning_rate=1e-2,
+            learning_rate=5e-3,
             max_grad_norm=1.0,
             top_k=0,
         )
@@ -88,9 +88,8 @@ def test_training_teaches_what_a_judge_model_accepts_and_logs_what_it_cost(
     assert logs[0]["oracle/valid"] + 0.2 < fmean(entry["oracle/valid"] for entry in logs[-3:])
     assert 0 < logs[0]["oracle/unknown"] < 0.5
     assert logs[0]["oracle/failed/refused"] > 0
-    assert (
-        logs[-1]["budget/others/judge"] == trainer.ledger.others["judge"] == sum(one["oracle/tokens"] for one in logs)
-    )
+    spent = sum(one.get("oracle/tokens", 0) for one in logs)  # none in an update that asks nothing new
+    assert logs[-1]["budget/others/judge"] == trainer.ledger.others["judge"] == spent
     assert logs[-1]["budget/others/judge"] <= 7 * asked
 
 

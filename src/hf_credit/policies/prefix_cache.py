@@ -273,14 +273,8 @@ def _longest_beginnings(known: Sequence[_Key], contexts: Sequence[_Key]) -> list
 
 
 def _columns(contexts: Sequence[_Key], unread: Sequence[int], shared: int) -> int:
-    """How many of the last tokens of all contexts to read together, so that least is read in all.
-
-    Contexts of which more is unread are read up to there in a call before, from their start, equal ones once.
-
-    Args:
-        unread: the number of tokens of each context that are not known yet.
-        shared: the number of first tokens that this call reads once for all.
-    """
+    """How many last tokens of all contexts to read together, so that least is read in all. Contexts of which more is
+    `unread` are read up to there in a call before, from their start: equal ones once, `shared` tokens once for all."""
     rows = dict(zip(contexts, unread, strict=True))
 
     def read(columns: int) -> int:

@@ -79,8 +79,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         self.prompts = prompts
         self.history, self.instructions = prompts.history, prompts.instructions
         self.max_turns = environment.max_turns if prompts.max_turns is None else prompts.max_turns
-        self.max_replies, self.side_by_side = self.max_turns, environment.slow_steps
-        self.replayable, self.acts = environment.replayable, environment.acts
+        self.side_by_side, self.acts = environment.slow_steps, environment.acts
 
     @property
     def most_live(self) -> int | None:
@@ -89,6 +88,14 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     @property
     def name(self) -> str:
         return self.environment.name
+
+    @property
+    def replayable(self) -> bool:
+        return self.environment.replayable
+
+    @property
+    def max_replies(self) -> int:  # type: ignore[override]
+        return self.max_turns
 
     def close(self) -> None:
         """Closes the environment, if it holds anything. A later step from a state restores the state."""

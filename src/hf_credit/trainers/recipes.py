@@ -161,8 +161,8 @@ class TaskArguments(PromptSettings, ScriptArguments):
     @property
     def verifies(self) -> bool:
         """Whether the method takes an oracle."""
-        found = self.preset is None or self.method in methods.METHODS  # T3 is a trainer alone
-        return found and "oracle" in options_of(methods.find(self.method))
+        made = self.preset is None or self.method in methods.METHODS  # T3 is a trainer alone
+        return made and "oracle" in options_of(methods.find(self.method))
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle, as `hf_credit.oracles.resolve` takes it."""

@@ -110,7 +110,7 @@ def test_roles_learn_by_turns_and_a_resumed_run_goes_on(server: MicroServer, pol
     again.train(resume_from_checkpoint=True)
     assert changed(2) == {"actor"}
     kept = [path.name for path in (tmp_path / ".vllm_lora").iterdir()]
-    assert kept and len({name.split("-")[1] for name in kept}) == 1  # none of the run before
+    assert len({name.split("-")[1] for name in kept}) == 1  # none of the run before
     (step,) = [entry for entry in again.state.log_history if entry.get("step") == 2 and "reward" in entry]
     assert step["server/logprob_difference"] < 1e-4  # the server got the adapters of the checkpoint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,15 +26,12 @@ from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomePred
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.method_context import MethodContext
 
-if TYPE_CHECKING:
-    from hf_credit.methods.cvt.method import ConstrainedCounterfactual
-
 
 @dataclass(frozen=True, kw_only=True)
 class StepContributions:
-    """The contribution of each drawn step, the mean over families of interventions, with the options of a method."""
+    """The contribution of each drawn step, the mean over families of interventions."""
 
-    method: ConstrainedCounterfactual
+    method: Any  # the `ConstrainedCounterfactual` whose options it has
 
     def steps(self, collected: RolloutBatch, episodes: Sequence[Episode]) -> list[DrawnStep]:
         """Returns the drawn steps, and all others if the estimator uses predictions for them."""

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
 from hf_credit.files import remove_earlier
+from hf_credit.loading import ADAPTER_CONFIG
 from hf_credit.methods import DecisionCredits, Method
 from hf_credit.policies.generation import context_positions, evaluating, lower_of
 from hf_credit.rollouts import Engine, Interaction, Ledger, by_episode, refuse_total_failure
@@ -204,8 +205,8 @@ class AsyncCreditTrainer(UpdateTrainer):
             self.server.sampling["stop_token_ids"] = list(self.chat.end_tokens)
             if self.serves_adapter:
                 if self.accelerator.is_main_process:
-                    for earlier in Path(self._lora_dir).glob("policy-*"):  # of runs that were killed
-                        remove_earlier(earlier, ("adapter_config.json",))
+                    for earlier in Path(str(args.output_dir), ".vllm_lora").glob("policy-*"):  # of killed runs
+                        remove_earlier(earlier, (ADAPTER_CONFIG,))
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
         show_headlines(self)

@@ -78,7 +78,7 @@ def verify(
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=1)] = 60,
     device: Annotated[str, typer.Option(help="Device to play on, such as cuda:0.")] = "cpu",
     parameters: Annotated[int, typer.Option(help="Maximum number of parameters of a checkpoint.")] = 2 * 10**9,
-    seconds: Annotated[float, typer.Option(help="Time limit of each part of a verification, the replay and the play, in seconds.")] = 3600,
+    seconds: Annotated[float, typer.Option(help="Time limit of the replay, and of the play, in seconds.")] = 3600,
     endpoint: EndpointOption = None,
 ) -> None:
     """Verifies every open pull request, lists its entry with a signed record or gives a reason, and closes it.
