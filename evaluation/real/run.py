@@ -46,13 +46,16 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "replay_loo": {"budget": 8, "alternatives": [2, 2, 2]},
         "active_replay": {"group_size": 8},
     },
-    "lookups": {one: {"group_size": 8} for one in ("grpo", "grpo_from_walks", "grpo_from_own")},
+    "lookups": {
+        **{one: {"group_size": 8} for one in ("grpo", "grpo_from_walks", "grpo_from_own")},
+        "replay_loo@1e-05": {"budget": 8, "alternatives": [2, 2, 2]},
+    },
 }
 """Of each task the methods and their options; the first is the one that the others are compared with.
 
 After an @ stands a rate other than that of `EXPERIMENT`.
 """
-LAST = ("turn_credit", "outcome_from_walks@1e-05", "grpo_from_own")
+LAST = ("turn_credit", "outcome_from_walks@1e-05", "grpo_from_own", "replay_loo@1e-05")
 """Methods whose seeds are run once those of all others are finished, and which are tested by themselves."""
 METHOD_OF = {"outcome_from_walks": "outcome_reward", "grpo_from_walks": "grpo", "grpo_from_own": "grpo"}
 """The method of an arm that is not called like it, without its rate."""
