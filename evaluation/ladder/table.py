@@ -281,7 +281,8 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
                 style = {"color": colour, "marker": "s" if alone else "o", "capsize": 2, "markersize": 5 - alone}
                 few = world == PRETRAINED  # its rungs differ in more than decisions, so no line joins them
                 style["linestyle"] = "" if few else "--" if arm in MIXED else "-"  # which may lie on another line
-                shown[arm] = axis.errorbar(x, y, yerr=None if few else np.transpose(ends), **style)
+                drawn = axis.errorbar(x, y, yerr=None if few else np.transpose(ends), **style)
+                shown.setdefault(arm, drawn)
                 for at, rung in zip(x if few else (), found, strict=False):
                     axis.plot([at] * len(finals[rung]), finals[rung], "_", color=colour, alpha=0.6)
         axis.set_title(world if world == PRETRAINED else f"{world}, {min(seeds, default=0)} seeds", loc="left")
