@@ -449,15 +449,20 @@ def success(model: Any, tokenizer: Any, interaction: Any, starts: Sequence[Any],
     from hf_credit.rollouts import Chat, Engine
 
     generate = sampler(model, tokenizer, max_new_tokens=most)
-    engine = Engine(interaction, Chat(tokenizer), generate)
+    engine, inner = Engine(interaction, Chat(tokenizer), generate), getattr(model, "get_base_model", lambda: model)()
+    before = inner.config._attn_implementation
+    if model.device.type == "cpu":  # faster than torch's kernel in bfloat16 and large batches
+        inner.set_attn_implementation("eager")
     with torch.autocast(model.device.type, torch.bfloat16):
         episodes = [one for first in range(0, len(starts), 128) for one in engine.run(starts[first : first + 128])]
+    inner.set_attn_implementation(before)
     return fmean(success_of(episode) for episode in episodes if episode.ending != "error")
 
 
 def curve(log: Sequence[Mapping[str, float]]) -> list[list[float]]:
-    """Tokens sampled and the success of the episodes, update by update."""
-    return [[entry["budget/completion_tokens"], round(entry.get("success", entry["reward"]), 4)] for entry in log]
+    """Tokens sampled and the success of the episodes from first states, of every update that has any."""
+    found = [(entry["budget/completion_tokens"], entry.get("success", entry["reward"])) for entry in log]
+    return [[tokens, round(value, 4)] for tokens, value in found if value is not None]
 
 
 if __name__ == "__main__":
