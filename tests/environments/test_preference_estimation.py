@@ -161,3 +161,13 @@ def test_levels_whose_weights_are_long_decimals_are_refused():
 def test_an_invalid_row_is_refused(change, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         GAME.initial_state({**ROW, **change}, 0)
+
+
+def test_a_state_of_others_without_levels_is_refused():
+    game = PreferenceEstimation()
+    state = game.initial_state(game.sample_task(0), 0)
+    assert type(state).from_json(state.to_json()) == state
+    with pytest.raises(ValueError, match=r"levels of a state .* from 2 to 100, got 0; "):
+        type(state).from_json(
+            state.to_json().replace('"levels":10', '"levels":0').replace('"levels": 10', '"levels": 0')
+        )

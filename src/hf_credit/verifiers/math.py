@@ -163,7 +163,6 @@ def _gold(gold: str) -> Answer:
     return normal(answer)
 
 
-@functools.lru_cache(maxsize=4096)
 def _trouble_with(gold: str) -> str | None:
     """Returns why a gold answer cannot be compared even with the simplest answers; `None` if it can."""
     try:
