@@ -161,6 +161,7 @@ def test_no_interval_leaves_the_range_of_its_metric_or_has_no_width_at_its_ends(
             error=st.none() | st.text(max_size=9),
         ),
         max_size=4,
+        unique_by=lambda one: one.seed,
     )
 )
 def test_results_survive_json(records: list[EpisodeRecord]) -> None:
@@ -179,6 +180,7 @@ ONE = '{"seed": 1, "ending": "finished", "outcome": 1, "turns": 2, "judged": 0, 
         '{"records": [{"seed": 1}], "about": {}}',
         '{"records": []}',
         '{"records": [], "about": 5}',
+        '{"records": [ONE, ONE], "about": {}}'.replace("ONE", ONE),
         '{"records": [ONE], "about": {}}'.replace("ONE", ONE.replace("2", "[]")),
         '{"records": [ONE], "about": {}}'.replace("ONE", ONE.replace('"outcome": 1', '"outcome": "1"')),
     ],

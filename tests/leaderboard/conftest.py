@@ -94,7 +94,7 @@ def board(
     """A season of one relay, policies that play it well and one that does not, and an entry of each."""
     from hf_credit.policies.micro import CHAT_TEMPLATE
     from hf_credit_leaderboard.entries import Checkpoint
-    from hf_credit_leaderboard.playing import play_checkpoint
+    from hf_credit_leaderboard.playing import loaded, played
     from hf_credit_leaderboard.seasons import Season, SeasonSecret, SeasonTask
     from hf_credit_leaderboard.weights import template_digest
 
@@ -120,8 +120,8 @@ def board(
     for name in ("good", "other", "poor"):
         entry = entry_of(checkpoints=(Checkpoint(repo="me/policy", commit=commit_of(name), seed=0),), name=name)
         seeds = season.board("relay").public_seeds()
-        played, _, _ = play_checkpoint(policies[commit_of(name)], None, entry.task(season), seeds, device="cpu")
-        entries[name] = entry, played
+        policy, _ = loaded(policies[commit_of(name)], None, entry.task(season), "cpu")
+        entries[name] = entry, played(policy, seeds, 0)
     return Board(season=season, secret=secret, policies=policies, entries=entries, folder=folder)
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 from huggingface_hub import CommitOperationAdd
 from huggingface_hub.hf_api import RepoFile
 from pyarrow import parquet
+from safetensors.torch import save_file
 
 from hf_credit.hub import retries
 from hf_credit.hub.checkpoints import publish_checkpoint
@@ -38,6 +40,7 @@ from hf_credit_leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit_leaderboard.service import Ruling, Verifier
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.submission import Submission, make_submission, packed
+from hf_credit_leaderboard.weights import parameters
 from local_hub.running import Served, serving
 
 from .conftest import BENCHMARK, RESULTS, Board, commit_of
@@ -457,6 +460,7 @@ def test_an_entry_ranks_once_its_chat_template_was_read_and_accepted(
     folder = Path(shutil.copytree(world.board.policies[commit_of("poor")], tmp_path / "policy"))
     template = folder / "chat_template.jinja"
     template.write_text(template.read_text() + "{# and more \u202e #}")
+    save_file({"exp_avg": torch.zeros(7)}, folder / "trainer_state-0.safetensors")
     commit = publish_run(world.hub, folder, "me/strange")
     entry, episodes = world.entry("poor", checkpoints=(Checkpoint(repo="me/strange", commit=commit, seed=8),))
     submission = packed(entry, episodes)
@@ -475,7 +479,13 @@ def test_an_entry_ranks_once_its_chat_template_was_read_and_accepted(
     assert r"{# and more \u202e #}" in run()
     assert not ranked()
     assert "Accepted" in run("--accept")
+    assert not ranked()  # until it is played again: no outcome on a secret task was published
+    assert [(one.entry, one.listed) for one in world.verifier().rulings()] == [(submission.id, True)]
     assert ranked()
+    assert not [*world.verifier().rulings()]
+    (row,) = (one for one in world.verifier().results().rows if one.id == submission.id)
+    assert row.record is not None
+    assert row.record.parameters == parameters(world.board.policies[commit_of("poor")])  # without its training's state
     assert "knows every chat template" in run()
 
 

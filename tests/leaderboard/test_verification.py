@@ -121,6 +121,7 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     asked = {
         "checkpoints": [[str(board.policies[commit_of("good")]), None]],
         "spec": entry.task(board.season).to_dict(),
+        "printed_spec": task.spec,
         "seeds": {"secret": seeds[:16]},
     }
     again = playing.answer({**asked, "print_key": print_key(board.secret.salt, "relay")})["prints"]
@@ -208,12 +209,15 @@ def test_a_copy_is_told_by_what_its_weights_compute_and_not_by_what_is_sampled(
         board.policies[commit_of("other")],
     )
     spec = board.entries["good"][0].task(board.season)
+    shorter = dataclasses.replace(spec, sampling=dataclasses.replace(spec.sampling, max_new_tokens=1))
+    task = spec.build()
+    starts = starts_of(task, range(16))
     first, *others = (
         dataclasses.replace(
             shows(name, (name, name, 0.0)),
-            prints=(tuple(playing.play_checkpoint(folder, None, spec, [0], printed=(b"key", range(16)))[1]),),
+            prints=(tuple(playing.prints_of(playing.loaded(folder, None, own, None)[0], task, b"key", starts)),),
         )
-        for name, folder in zip(names, folders, strict=True)
+        for name, folder, own in zip(names, folders, (spec, shorter, spec), strict=True)
     )
     assert [linked(other, [first]).copy_of for other in others] == ["first", None]
 
@@ -298,9 +302,14 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     assert record.unknown_templates == {digest: text}
     assert f"does not know its chat template ({digest[:12]})" in " ".join(record.notes)
     assert not record.ranked_in(board.season)
-    assert record.ranked_in(dataclasses.replace(board.season, templates=(digest,)))
+    # What it plays could be the template's, so no outcome tells of a secret task until it was read.
+    assert (record.secret, record.tokens, record.awaits(board.season)) == ((), None, False)
+    accepting = dataclasses.replace(board.season, templates=(digest,))
+    assert not record.ranked_in(accepting)
+    assert record.awaits(accepting)
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
-    asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {"secret": []}}
+    spec = entry.task(board.season).to_dict()
+    asked = {"checkpoints": [[str(folder), None]], "spec": spec, "printed_spec": spec, "seeds": {"secret": []}}
     with pytest.raises(ValueError, match="at most 65536 characters, got"):
         playing.answer({"print_key": "", **asked})
 
@@ -336,7 +345,8 @@ def test_rules_of_a_tokenizer_that_could_play_are_part_of_the_template_and_a_spe
         changed_policy(board, tmp_path / "spelling", other_spelling),
         changed_policy(board, tmp_path / "rule", context_rule),
     ]
-    asked = {"checkpoints": [[str(one), None] for one in folders], "spec": spec, "seeds": {"secret": []}}
+    checkpoints = [[str(one), None] for one in folders]
+    asked = {"checkpoints": checkpoints, "spec": spec, "printed_spec": spec, "seeds": {"secret": []}}
     known, spelled, computing = playing.answer({"print_key": "", **asked})["templates"]
     assert template_digest(spelled) == template_digest(known) == board.season.templates[0]
     assert computing.startswith(known)
@@ -398,6 +408,14 @@ def test_the_digest_is_of_the_tensors_whatever_the_file_is_called(board: Board, 
     (tmp_path / "renamed.safetensors").write_bytes((good / "model.safetensors").read_bytes())
     assert tensor_digest(tmp_path) == tensor_digest(good) != tensor_digest(other)
     assert parameters(good) == parameters(other) > 10_000
+
+
+def test_a_checkpoint_of_many_empty_tensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({str(number): torch.zeros(0) for number in range(5)}, tmp_path / "model.safetensors")
+    assert parameters(tmp_path) == 0
+    monkeypatch.setattr("hf_credit_leaderboard.weights.MOST_TENSORS", 4)
+    with pytest.raises(ValueError, match="at most 4 tensors, got more; join them"):
+        parameters(tmp_path)
 
 
 def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from local_hub.running import Served
     [
         "../up",
         "a/../../up",
+        "a/" * 100 + "deep",
         "/etc/passwd",
         "C:/windows",
         "a\\b",

@@ -133,6 +133,8 @@ class EvalResults:
         try:
             values = parse_json(text, broken_text=True)
             records = read(tuple[EpisodeRecord, ...], values["records"], "results")
+            if len({one.seed for one in records}) < len(records):
+                raise ValueError("two records have the same seed")
             return cls(records=records, about=read(Mapping[str, Any], values["about"], "about of results"))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(

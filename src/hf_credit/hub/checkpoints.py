@@ -32,7 +32,9 @@ LOADED_FILE = "hf_credit_loaded.json"
 """Lists the files that `load_checkpoint` wrote to a folder."""
 
 _MODEL_ONLY = "save_only_model"  # in the reason of `flaw` for a complete checkpoint without the trainer's state
-_STATE_FILES = re.compile(r"trainer_state-(\d+)\.(safetensors|json)")
+STATE_PREFIX = "trainer_state-"
+"""What the names of files begin with that hold the state of a training, on each process."""
+_STATE_FILES = re.compile(rf"{STATE_PREFIX}(\d+)\.(safetensors|json)")
 _PICKLED = frozenset({".pt", ".pth"})
 _RANK = re.compile(r"_(\d+)\.pth?$")
 _ARGUMENTS = "training_args.bin"  # pickled, with the token of the user
@@ -79,7 +81,7 @@ def publish_checkpoint(
         files = collect(Path(folder), repo, repo_url(api, repo, "model"), work, resumable, bases)
         # An earlier publication may have had more files with these beginnings.
         folders = {name.rpartition("/")[0] + "/" for name in files if "/" in name and not name.startswith(".eval")}
-        replaces, message = ("model-", "trainer_state-", *folders), f"Publish {Path(folder).resolve().name}"
+        replaces, message = ("model-", STATE_PREFIX, *folders), f"Publish {Path(folder).resolve().name}"
         return publish(files, repo, repo_type="model", message=message, replaces=replaces, **where)
 
 
@@ -284,8 +286,8 @@ def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | 
             value = torch.load(checkpoint / name, map_location="cpu", weights_only=True)
         by_rank.setdefault(int(rank.group(1)) if rank else 0, {})[name] = value
     for number, values in by_rank.items():
-        save_values(values, work / f"trainer_state-{number}")
-    return {path.name: path for path in sorted(work.glob("trainer_state-*"))}
+        save_values(values, work / f"{STATE_PREFIX}{number}")
+    return {path.name: path for path in sorted(work.glob(f"{STATE_PREFIX}*"))}
 
 
 def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: str) -> None:

@@ -258,9 +258,13 @@ def likely_cause(logs: Mapping[str, Any], unread: str | None = None) -> str:
         )
     if "advantages/zero" not in logs:
         return "the method credits no decision; see `hf-credit methods`, and raise its group size."
-    mean = "unknown" if logs.get("reward") is None else f"{logs['reward']:g}"  # no episode began at its first state
+    if logs.get("reward") is None:  # no episode began at its first state
+        return (
+            "all episodes that begin in one state have equal outcomes, as if the policy did the same in all states; "
+            "lower learning_rate, or raise instances_per_update."
+        )
     return (
-        f"all compared episodes have equal outcomes (mean {mean}); take easier or harder tasks, a policy "
+        f"all compared episodes have equal outcomes (mean {logs['reward']:g}); take easier or harder tasks, a policy "
         "that sometimes succeeds, larger groups, or intermediate rewards."
     )
 

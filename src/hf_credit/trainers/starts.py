@@ -2,7 +2,8 @@
 
 A reverse curriculum (Florensa et al., arXiv:1707.05300; for language models R3, arXiv:2402.05808; for each task, as in
 AdaBack, arXiv:2506.18110). An episode begins h steps before the end of a walk that succeeded, where the outcome is in
-reach. With success s of the episodes that begin there and the sufficient success p,
+reach; h is rounded up or down at random, to h on average: were all updates to begin before the last decision, a policy
+could learn to make it everywhere. With success s of the episodes that begin there and the sufficient success p,
 
     h <- h + max(2, h / 4) (s - p),   h >= 1,
 
@@ -237,9 +238,11 @@ class Starts:
                 context.failures.add(episode, "a walk to begin in")
             elif success_of(episode) >= _SUCCEEDED:
                 start, length = starts[place], len(episode.steps)
+                part = (start.share - _FIRST) / (_LATER - _FIRST)
+                longest = start.horizon + part if part < 1 else math.ceil(start.horizon)
                 # The first state of another task than the row's counts as a later one of it, so none begins there.
-                left = min(int(start.horizon), length - (self.player is None))
-                if start.share >= _LATER:
+                left = min(int(longest), length - (self.player is None))
+                if part >= 1:
                     left = min(left, 1 + int(left * (start.share - _LATER) / (1 - _LATER)))
                 if 0 < left < length and any(len(one.context_ids) > most for one in episode.steps[length - left]):
                     what = f"a walk must fit the context of {most} tokens where episodes begin, got a longer one"

@@ -21,7 +21,8 @@ MOST_WHOLE = 2**63 - 1
 
 # Letters and marks that show nothing, which Python calls printable.
 _BLANK = re.compile(
-    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159"
+    r"\U000e0100-\U000e01ef]|^ | $|  "
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -66,13 +67,15 @@ def display_name(value: Any, what: str = "a name") -> str:
     """Returns `value` if it is a name fit to display.
 
     Raises:
-        ValueError: `value` is empty, longer than 80 characters, not in normal form C, or has invisible characters.
+        ValueError: `value` is empty, longer than 80 characters, not in normal form C, or has invisible characters or
+            blanks that a page does not show.
     """
     if not isinstance(value, str) or not value.strip() or len(value) > MOST_NAME:
         raise ValueError(f"{what} must be text of 1 to {MOST_NAME} characters, got {str(value)[:100]!r}; shorten it.")
     if not unicodedata.is_normalized("NFC", value) or not value.isprintable() or _BLANK.search(value):
         raise ValueError(
-            f"{what} must be printable and in Unicode's normal form C, got {value!a}; remove invisible characters."
+            f"{what} must be printable and in Unicode's normal form C, got {value!a}; remove invisible characters "
+            "and blanks at the ends or side by side."
         )
     return value
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import numpy as np
 import torch
 
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
-from hf_credit.policies.generation import sampler
+from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.role_policies import using
 from hf_credit.policies.saved import SavedPolicy
-from hf_credit.rollouts import Chat
+from hf_credit.rollouts import Chat, Interaction, RolloutRequest
+from hf_credit.rollouts.rendering import RESPONSE_TEMPLATE
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit_leaderboard.entries import PlayedEpisode
 from hf_credit_leaderboard.records import LONGEST_TEMPLATE, PRINT_WIDTH
@@ -35,30 +37,31 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         request: `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of seeds by
-            name; `print_key`, in hexadecimal, for prints on the seeds called "secret"; `device`.
+            name; `print_key`, in hexadecimal, for prints on the seeds called "secret", in the prompts of
+            `printed_spec`; `device`.
 
     Returns:
         `episodes`, by the names of the seeds; `prints` and `templates`, one per checkpoint.
 
     Raises:
-        ValueError: as in `play_checkpoint`; once a checkpoint has seen tasks, of an error only the type, since the
+        ValueError: as in `loaded` and `played`; once a checkpoint has seen tasks, of an error only the type, since the
             text can hold secret ones, and refusals are published.
     """
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
     spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")
-    printed = bytes.fromhex(request["print_key"]), request["seeds"]["secret"][:_PRINTED]
+    printed = starts_of(prompts := TaskSpec.untrusted(request["printed_spec"]).build(), request["seeds"]["secret"])
+    key = bytes.fromhex(request["print_key"])
     prints, templates, secret_known = [], [], False
     try:
         for index, (folder, base) in enumerate(request["checkpoints"]):
-            policy, template = _loaded(Path(folder), base, spec, device)
+            policy, template = loaded(Path(folder), base, spec, device)
             secret_known = True
-            played, its_prints = _played(policy, all_seeds, index, printed)
+            by_seed = {one.seed: dataclasses.asdict(one) for one in played(policy, all_seeds, index)}
+            prints.append(prints_of(policy, prompts, key, printed[:_PRINTED]))
             del policy  # before the next one is loaded
-            by_seed = {one.seed: dataclasses.asdict(one) for one in played}
             for name, seeds in request["seeds"].items():
                 episodes[name] += [by_seed[seed] for seed in seeds]
-            prints.append(its_prints)
             templates.append(template)
     except Exception as error:
         if not secret_known:
@@ -70,39 +73,15 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"episodes": episodes, "prints": prints, "templates": templates}
 
 
-def play_checkpoint(
-    folder: Path,
-    base: str | Path | None,
-    spec: TaskSpec,
-    seeds: Sequence[int],
-    *,
-    checkpoint: int = 0,
-    device: str | None = None,
-    printed: tuple[bytes, Sequence[int]] = (b"", ()),
-) -> tuple[list[PlayedEpisode], list[float], str]:
-    """Plays one episode of each instance, and prints the policy for comparison with others.
-
-    Args:
-        folder: the folder of the checkpoint: a whole model, an adapter, or an adapter for each role.
-        base: the folder of the adapters' base model; `None` without adapters.
-        spec: the task, its presentation and its sampling.
-        checkpoint: the index of the checkpoint in the entry, for the records.
-        device: the device; a GPU if available, else the CPU, if `None`.
-        printed: the key of prints, and the seeds of their instances.
+def loaded(folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None) -> tuple[SavedPolicy, str]:
+    """Loads a checkpoint: a whole model, or adapters with the folder of their base.
 
     Returns:
-        An episode for each instance, what the weights compute on the printed ones (`_print`), and the chat template
-        that rendered every prompt, with the tokenizer's `_rules`.
+        The policy, and the chat template that renders every prompt, with the tokenizer's `_rules`.
 
     Raises:
-        ValueError: the checkpoint cannot be loaded or cannot play the task, computes a logit of NaN or infinity, or
-            its template is too long.
+        ValueError: it cannot be loaded, or its template is too long.
     """
-    policy, template = _loaded(folder, base, spec, device)
-    return *_played(policy, seeds, checkpoint, printed), template
-
-
-def _loaded(folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None) -> tuple[SavedPolicy, str]:
     interaction = spec.build()
     if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
         raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
@@ -110,17 +89,19 @@ def _loaded(folder: Path, base: str | Path | None, spec: TaskSpec, device: str |
     return policy, _template(policy.chat)
 
 
-def _played(
-    policy: SavedPolicy, seeds: Sequence[int], checkpoint: int, printed: tuple[bytes, Sequence[int]]
-) -> tuple[list[PlayedEpisode], list[float]]:
+def played(policy: SavedPolicy, seeds: Sequence[int], checkpoint: int) -> list[PlayedEpisode]:
+    """Plays one episode of each instance, by `checkpoint`, its index in the entry.
+
+    Raises:
+        ValueError: it cannot play the task, or computes a logit of NaN or infinity.
+    """
     interaction = policy.interaction
     starts = [
         dataclasses.replace(start, stream=f"leaderboard {start.seed}") for start in starts_of(interaction, seeds)
     ]
     torch.manual_seed(0)
-    played = zip(seeds, policy.engine().run(starts), strict=True)
-    episodes = [PlayedEpisode.of(checkpoint, seed, episode, interaction) for seed, episode in played]
-    return episodes, _prints(policy, *printed)
+    ran = zip(seeds, policy.engine().run(starts), strict=True)
+    return [PlayedEpisode.of(checkpoint, seed, episode, interaction) for seed, episode in ran]
 
 
 def _template(chat: Chat) -> str:
@@ -131,6 +112,9 @@ def _template(chat: Chat) -> str:
         raise ValueError("a checkpoint must have a tokenizer.json, got a tokenizer in Python; save a fast one.")
     rules = list(_rules(json.loads(backend.to_str())))
     text += f"\n{json.dumps(rules, indent=1, sort_keys=True)}" if rules else ""
+    own = getattr(chat.tokenizer, "response_template", None)  # it reads what a reply says
+    if own not in (None, RESPONSE_TEMPLATE):
+        text += f"\n{json.dumps(own, indent=1, sort_keys=True)}"
     if len(text) > LONGEST_TEMPLATE:
         raise ValueError(
             f"a chat template must have at most {LONGEST_TEMPLATE} characters, got {len(text)}; shorten it."
@@ -149,15 +133,20 @@ def _rules(part: Any) -> Iterator[Any]:
 
 
 @torch.inference_mode()
-def _prints(policy: SavedPolicy, key: bytes, seeds: Sequence[int]) -> list[float]:
-    """The `_print` of the policy's greedy reply to the first context of each seed; zeros where none fits."""
-    network, interaction, prints = policy.network, policy.interaction, list[float]()
-    most = min(_PRINTED_TOKENS, policy.spec.sampling.max_new_tokens)
-    generate = sampler(network, policy.tokenizer, max_new_tokens=most, temperature=0)
-    for start in starts_of(interaction, seeds):
+def prints_of(
+    policy: SavedPolicy, interaction: Interaction[Any], key: bytes, starts: Sequence[RolloutRequest[Any]]
+) -> list[float]:
+    """The `_print` of the policy's greedy reply to the first context of each start; zeros where none fits.
+
+    Whatever an entry sets plays no part in it.
+    """
+    network, prints = policy.network, list[float]()
+    generate = sampler(network, policy.tokenizer, max_new_tokens=_PRINTED_TOKENS, temperature=0)
+    most = max_context_tokens(network, _PRINTED_TOKENS) or math.inf
+    for start in starts:
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
         context = policy.chat.context(request.messages, tools=request.tools)
-        if len(context) > (policy.max_context_tokens or len(context)):
+        if len(context) > most:
             prints += [0.0] * PRINT_WIDTH
             continue
         has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")

@@ -41,8 +41,9 @@ class Record:
         related: the ids of earlier entries with the same weights in a repository of the same account, whose rank this
             one takes unless `copy_of` is set.
         public: the `claimed` and `found` means on the public tasks, and the `p` of the paired test between them.
-        secret: the outcomes on the secret tasks, [checkpoints][tasks], tasks in their order.
-        tokens: the mean number of tokens per episode on the secret tasks.
+        secret: the outcomes on the secret tasks, [checkpoints][tasks], tasks in their order. Empty with
+            `unknown_templates`: a template reads every prompt, and could tell a bit of it by each outcome.
+        tokens: the mean number of tokens per episode on the secret tasks; unknown where `secret` is empty.
         owners: the account whose repository holds each checkpoint.
         tensors, templates: the digests of the weights and the chat template of each checkpoint.
         unknown_templates: the templates that the season does not know, as text by digest.
@@ -75,7 +76,11 @@ class Record:
 
     def ranked_in(self, season: Season) -> bool:
         """Returns whether the entry is ranked: verified, no copy, and all its templates known to the season."""
-        return self.badge == VERIFIED and self.copy_of is None and set(self.templates) <= set(season.templates)
+        return bool(self.secret) and self.copy_of is None and set(self.templates) <= set(season.templates)
+
+    def awaits(self, season: Season) -> bool:
+        """Returns whether the entry has templates that the season did not know and knows now."""
+        return self.badge == VERIFIED and not self.secret and set(self.templates) <= set(season.templates)
 
     def signed(self, secret: SeasonSecret) -> bytes:
         """Serializes the record as a file with the season's signature."""

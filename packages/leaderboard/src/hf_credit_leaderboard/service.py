@@ -21,6 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.files import OwnFolder, copy
+from hf_credit.hub.checkpoints import STATE_PREFIX
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
@@ -88,7 +89,7 @@ class Verifier:
         self._repo = Repository(self.api, self.season.results, "dataset")
 
     def rulings(self) -> Iterator[Ruling]:
-        """Handles every entry without a record and every open pull request.
+        """Handles every entry to `finish` and every open pull request.
 
         A round takes the oldest pull request of each account, so that nobody waits longer than for one entry of each
         other account. Each is judged alone: whatever it raises is its ruling.
@@ -97,7 +98,7 @@ class Verifier:
             HubError: the Hub refuses this verifier, or failed after all retries.
         """
         for row in self.results().rows:
-            if row.record is None:
+            if row.record is None or row.record.awaits(self.season):
                 yield self._alone(self.finish, row.id, 0)
         judged: set[int] = set()
         while True:
@@ -146,11 +147,12 @@ class Verifier:
         return Ruling(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Ruling:
-        """Verifies an entry without a record."""
-        board = self.results().row(name).entry.board
+        """Verifies an entry without a record, or again one whose templates a maintainer accepted since."""
+        row = self.results().row(name)
+        board, submitter = row.entry.board, row.record.submitter if row.record else ""
         try:
             entry, episodes, _ = self._read(name, None)
-            record = self.verify(name, entry, episodes)
+            record = self.verify(name, entry, episodes, submitter)
             files: dict[str, Path | bytes] = {record_path(name): record.signed(self.secret)}
             self._require_publishable(files, entry)
         except OSError:
@@ -284,7 +286,8 @@ class Verifier:
             with OwnFolder(work, prefix="cache-") as cache:
                 hub = dataclasses.replace(self.hub, cache_dir=cache)
                 for path, file in hub.get(repo, "model", commit, WANTED, most).files.items():
-                    copy(file, folder / path)
+                    if not Path(path).name.startswith(STATE_PREFIX):  # neither weights nor parameters of the policy
+                        copy(file, folder / path)
         except TooLarge:
             if most < most_bytes and first:  # else the entry takes more than there is
                 raise HubError(f"a disk must have {2 * most_bytes} bytes free, got {2 * most}; free some.") from None

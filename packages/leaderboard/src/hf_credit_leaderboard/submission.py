@@ -23,7 +23,7 @@ from hf_credit.hub.publishing import Published
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.inputs import to_json
-from hf_credit_leaderboard.playing import play_checkpoint
+from hf_credit_leaderboard.playing import loaded, played
 from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.weights import WANTED
 
@@ -151,11 +151,12 @@ def make_submission(
         },
         episodes_sha256="0" * 64,  # until they are played
     )
-    played_task, public = draft.task(season), task.public_seeds()
+    draft_task, public = draft.task(season), task.public_seeds()
     episodes: list[entries.PlayedEpisode] = []
     for index, folder in enumerate(folders):
-        played, _, _ = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
-        episodes += played
+        policy, _ = loaded(folder, base_folder, draft_task, device)
+        episodes += played(policy, public, index)
+        del policy  # before the next one is loaded
     return packed(draft, episodes)
 
 

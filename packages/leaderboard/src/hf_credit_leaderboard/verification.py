@@ -66,7 +66,8 @@ def verify_entry(
     Replays every reply, then plays the checkpoints on the public and the secret tasks. The claim holds if its outcomes
     on the public tasks do not differ from the second play in a paired test: p >= 0.001 by
     `hf_credit_leaderboard.ranking.paired_p`. The outcomes on the secret tasks make the rank. An entry whose checkpoint
-    exceeds the limit of parameters is listed as `replayed`, without a rank.
+    exceeds the limit of parameters is listed as `replayed`, without a rank; one with a chat template that the season
+    does not know has no rank and no outcomes.
 
     Args:
         download: of checkpoints.
@@ -113,9 +114,9 @@ def verify_entry(
         **of_weights,
         secret=tuple(
             tuple(outcomes[index, seed] for seed in request["seeds"]["secret"])
-            for index in range(len(entry.checkpoints))
+            for index in range(0 if unknown else len(entry.checkpoints))
         ),
-        tokens=fmean(sum(one.tokens) for one in again["secret"]),
+        tokens=None if unknown else fmean(sum(one.tokens) for one in again["secret"]),
         owners=tuple(one.repo.partition("/")[0] for one in entry.checkpoints),
         templates=tuple(template_digest(text) for text in answer["templates"]),
         unknown_templates=unknown,
@@ -145,6 +146,7 @@ def _request(
     request = {
         "checkpoints": [[str(folder), base and str(base)] for folder, base in folders],
         "spec": entry.task(season).to_dict(),
+        "printed_spec": board.task().to_dict(),
         "seeds": {"public": board.public_seeds(), "secret": secret_seeds(secret.salt, board.name, board.secret)},
         "print_key": print_key(secret.salt, board.name),
     }
@@ -280,7 +282,7 @@ def _notes(record: Record) -> list[str]:
     for digest in record.unknown_templates:
         notes.append(
             f"The season does not know its chat template ({digest[:12]}), and a template can play for a policy: it is "
-            "not ranked until a maintainer accepts the template."
+            "not ranked until a maintainer accepts the template and it is played again."
         )
     if missing := [one for one in ISOLATION if one not in record.isolation]:
         notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")

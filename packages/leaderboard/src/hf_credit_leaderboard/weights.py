@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import mmap
@@ -14,6 +15,9 @@ from hf_credit.safe_io import parse_json
 
 MOST_FILE_BYTES = 64 * 2**20
 """The maximum size of a file that holds no weights, such as a tokenizer."""
+
+MOST_TENSORS = 100_000
+"""Of a checkpoint; one may be empty, so the limit of parameters bounds neither their number nor memory."""
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md", "*/*.safetensors", "*/*.json")
 """The files that are downloaded; none holds code, and reading one runs none."""
@@ -48,9 +52,12 @@ def parameters(folder: Path) -> int:
     """Returns the number of elements of all tensors in a folder.
 
     Raises:
-        ValueError: as in `hf_credit.hub.safety.check_safetensors`.
+        ValueError: as in `hf_credit.hub.safety.check_safetensors`, or there are more than `MOST_TENSORS`.
     """
-    return sum(math.prod(tensor["shape"]) for path in _files(folder) for tensor in _header(path)[1].values())
+    sizes = (math.prod(tensor["shape"]) for path in _files(folder) for tensor in _header(path)[1].values())
+    if len(first := list(itertools.islice(sizes, MOST_TENSORS + 1))) > MOST_TENSORS:
+        raise ValueError(f"a checkpoint must have at most {MOST_TENSORS} tensors, got more; join them.")
+    return sum(first)
 
 
 def tensor_digest(folder: Path) -> str:
@@ -64,11 +71,12 @@ def tensor_digest(folder: Path) -> str:
     for path in _files(folder):
         part = path.parent.relative_to(folder).as_posix()
         begin, header = _header(path)
-        for name, tensor in header.items():
-            start, end = tensor["data_offsets"]
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                digest = hashlib.sha256(memoryview(content)[begin + start : begin + end]).hexdigest()
-            tensors.append([part, name, tensor["dtype"], tensor["shape"], digest])
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            for name, tensor in header.items():
+                start, end = (begin + offset for offset in tensor["data_offsets"])
+                with memoryview(content) as view:
+                    digest = hashlib.sha256(view[start:end]).hexdigest()
+                tensors.append([part, name, tensor["dtype"], tensor["shape"], digest])
     return hashlib.sha256(json.dumps(sorted(tensors)).encode("utf-8")).hexdigest()
 
 

@@ -39,6 +39,7 @@ class Limits:
 
 
 MOST_NAME_BYTES = 255
+MOST_FOLDERS = 100  # that a file lies in, one in the other
 MOST_PATH_BYTES = 4096
 MOST_REPO_NAME = 96
 
@@ -89,6 +90,8 @@ def path_problem(path: str) -> str | None:
         return "hold no NUL, control or bidirectional characters"
     if len(path.encode()) > MOST_PATH_BYTES:
         return f"have at most {MOST_PATH_BYTES} bytes"
+    if path.count("/") >= MOST_FOLDERS:
+        return f"lie in at most {MOST_FOLDERS} folders"
     for part in path.split("/"):
         if part in ("", ".", ".."):
             return "hold no empty part, . or .."

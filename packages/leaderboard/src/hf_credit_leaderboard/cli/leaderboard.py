@@ -121,7 +121,8 @@ def template(
     benchmark: BenchmarkArgument,
     entry: Annotated[str, typer.Argument(help="The id of a verified entry.")],
     accept: Annotated[
-        bool, typer.Option("--accept", help="Accept these templates; entries with them are then ranked.")
+        bool,
+        typer.Option("--accept", help="Accept these templates; entries with them are then played again."),
     ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
@@ -151,7 +152,7 @@ def template(
         typer.echo("If they only write messages and the tokens around them, accept them with --accept.")
     else:
         accept_templates(hub, benchmark, unknown)
-        typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} are ranked from now on.")
+        typer.echo(f"Accepted. The verifier plays entries with {'it' if len(unknown) == 1 else 'them'} again.")
 
 
 @leaderboard.command(short_help="Print the ranks.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +48,7 @@ def submit(
       hf-credit submit runs/relay_micro relay --publish-as me/relay --benchmark them/benchmark
     """
     be_quiet()  # before the imports that print warnings
+    from hf_credit.redaction import redacted_command, without_folders
     from hf_credit_leaderboard import submission
     from hf_credit_leaderboard.sources import Hub
 
@@ -56,7 +56,7 @@ def submit(
     if not runs:
         raise ValueError(f"an entry needs a checkpoint before the board, got {board!r} alone; name one.")
     hub = Hub(endpoint=endpoint)
-    about: dict[str, Any] = {"name": name, "command": shlex.join(["hf-credit", *sys.argv[1:]])}
+    about: dict[str, Any] = {"name": name, "command": without_folders(redacted_command(["hf-credit", *sys.argv[1:]]))}
     hub.season(benchmark)[0].board(board)  # an unknown one is an error before anything is public
     if dry_run and any(Path(run).is_dir() for run in runs):
         raise ValueError("a dry run plays what is published, got a folder, which is not; name a repository.")
