@@ -172,6 +172,17 @@ def test_the_reply_that_a_program_goes_on_with_is_its_text_whichever_of_several_
         assert last.kept == (1, 1)
 
 
+def test_of_equal_calls_made_together_the_one_whose_reply_returns_goes_on(made: Made) -> None:
+    interaction = made("best_of_two_together")
+    texts = [f"<think>{place}</think>{place}" for place in "ab"]
+    for number in (0, 1):
+        start = interaction.start({"number": number}, 0)
+        after = interaction.advance(start, [Reply(one, said=read_reply(one)) for one in texts])
+        assert said(interaction, after) == ["?", texts[number], "more?"]
+        assert [one.event for one in after.waiting] == [("policy", "policy#2")[number]]
+        assert after.kept == (1, 1)
+
+
 def test_a_program_is_trained_on_what_a_server_renders_if_it_says_so(made: Made) -> None:
     for history in ("append", "rendered"):
         first, *_ = walked(made("asks", history=history), {"number": 2}, "a")
@@ -203,11 +214,18 @@ def test_rewards_before_the_first_call_are_those_of_the_first_reply(made: Made) 
     assert [made("rewards_first").reward(state) for state in states] == [0.0, pytest.approx(0.8), 0.0]
 
 
+def test_rewards_after_a_context_too_long_are_those_of_the_last_reply_if_none_follows(made: Made, chat: Chat) -> None:
+    reply = Generation(ids=chat.reply_ids("ab"))
+    engine = Engine(made("punished_late"), chat, lambda contexts: [reply] * len(contexts), max_context_tokens=300)
+    (episode,) = engine.run([RolloutRequest(task={"number": 1}, seed=0)])
+    assert (episode.outcome, [one.reward for one in episode.decisions]) == (0.5, [pytest.approx(-0.75)])
+
+
 def test_rewards_after_a_context_too_long_are_those_of_the_next_reply(made: Made) -> None:
     interaction = made("rewards_first")
     state = interaction.start({"number": 1}, 0)
     caught = interaction.too_long(state, {state.waiting[0].event: 9}, 5)
-    assert (caught.status, caught.owed) == ("raised", pytest.approx(0.7))
+    assert (caught.status, caught.owed, caught.reward) == ("raised", 0.0, pytest.approx(0.7))  # none follows
 
 
 def test_a_role_is_removed_and_the_others_repeat_their_replies_until_their_calls_differ(made: Made) -> None:
@@ -274,6 +292,16 @@ def test_a_call_that_its_sdk_tries_again_is_the_same_call(made: Made) -> None:
     wait_until(lambda: sorted(one.gone() for one in waiting) == [False, True])
     after = interaction.advance(state, ["four"])
     assert (after.worth, len(after.answered), interaction.costs()["runs"]) == (4.0, 1, 1)
+    interaction.close()
+
+
+def test_equal_calls_that_time_out_together_are_each_answered_once(made: Made) -> None:
+    interaction = AgentInteraction("agent_programs:impatient_together")
+    state = interaction.start({"patience": 3.0}, 0)
+    waiting = calls_of(interaction)
+    wait_until(lambda: sorted(one.gone() for one in waiting) == [False, False, True, True])
+    after = interaction.advance(state, ["four", "four"])
+    assert (after.worth, len(after.answered), interaction.costs()["runs"]) == (8.0, 2, 1)
     interaction.close()
 
 

@@ -126,6 +126,17 @@ def rewards_first(task, model):
     return 1
 
 
+@agent(columns=("number",))
+def punished_late(task, model):
+    """Is rewarded after its last call, whose context may be too long."""
+    chat(model, [user("?")])
+    model.reward(0.25)
+    with contextlib.suppress(urllib.error.HTTPError):
+        chat(model, [user("more, " * 100)])
+    model.reward(-1)
+    return 0.5
+
+
 @agent(columns=("number",), max_calls=8)
 def refused_late(task, model):
     """Makes five calls, then one that is refused."""
@@ -238,6 +249,13 @@ def impatient(task, model):
     return 0
 
 
+@agent(columns=("patience",), max_calls=4, settle=1.0)
+def impatient_together(task, model):
+    """Asks the same twice at the same time, with the time-out and the retry of `impatient`."""
+    with ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(lambda _: impatient({**task, "again": True}, model), range(2)))
+
+
 @agent(columns=("patience",), max_calls=3)
 def turns_away(task, model):
     """Gives up on a reply after some time, and asks something else."""
@@ -331,6 +349,17 @@ def best_of_two(task, model):
     messages = [user("?")]
     said = [chat(model, messages) for _ in range(2)]
     return len(chat(model, [*messages, said[task["number"]], user("more?")])["content"])
+
+
+@agent(columns=("number",), settle=1.0)
+def best_of_two_together(task, model):
+    """As `best_of_two`, with both asked at the same time."""
+    messages = [user("?")]
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda _: chat(model, messages), range(2)))
+    chosen = {"role": "assistant", "content": "ab"[task["number"]]}
+    assert chosen in [{name: one[name] for name in chosen} for one in said]
+    return len(chat(model, [*messages, chosen, user("more?")])["content"])
 
 
 @agent(columns=("number",))

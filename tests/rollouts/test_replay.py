@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from hf_credit import make
 from hf_credit.rollouts import (
     Chat,
-    ContextCollisionError,
-    ContextKeys,
     Ending,
     Engine,
     EnvironmentInteraction,
@@ -42,20 +40,6 @@ def test_keys_are_in_range_and_repeat(text):
 
 def test_half_a_surrogate_pair_has_a_key():
     assert context_key("\ud800") != context_key("\ud801")
-
-
-def test_a_context_may_recur():
-    keys = ContextKeys()
-    assert keys.key("a") == keys.key("a") != keys.key("b")
-
-
-def test_a_collision_is_fatal(monkeypatch):
-    # No two texts with one 64-bit digest are known, so the digest is made to collide.
-    monkeypatch.setattr("hf_credit.rollouts.replay.context_key", lambda text: 5)
-    keys = ContextKeys()
-    keys.key("one")
-    with pytest.raises(ContextCollisionError, match="a unique key, got 5"):
-        keys.key("another")
 
 
 @dataclass(frozen=True)

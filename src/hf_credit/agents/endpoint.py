@@ -244,7 +244,7 @@ class Endpoint:
             return _refusal(dialect, dialect.too_long(*record["too_long"]))
         try:
             said = dialect.reply(completion(record, place, asked["model"]), body)
-            if dialect.streams(path, body):
+            if body.get("stream"):
                 return Response(dialect.stream(said, body), media_type="text/event-stream")
             return JSONResponse(said)
         except Exception as error:  # ours, so that it is no failure of the policy

@@ -58,13 +58,14 @@ class Host:
     def __init__(self, agent: str | Sequence[str], settings: Mapping[str, Any]) -> None:
         ours, theirs = socket.socketpair()
         kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+        own = {name: os.environ[name] for name in settings.get("environment", ()) if name in os.environ}
         local = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
         path = list(map(os.path.abspath, sys.path))  # an empty entry is another folder in a run
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _START.format(path=path, fd=theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**kept, **local, "PYTHONHASHSEED": "0"},
+                env={**kept, **local, **own, "PYTHONHASHSEED": "0"},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )

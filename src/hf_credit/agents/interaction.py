@@ -205,7 +205,9 @@ class AgentInteraction(Interaction[AgentState]):
             if one.event in tokens
         )
         after = self._stepped(state, refused)
-        return dataclasses.replace(after, reward=0.0, owed=state.owed + after.reward)
+        reward = state.owed + after.reward
+        owed = reward if after.waiting else 0.0
+        return dataclasses.replace(after, reward=reward - owed, owed=owed)
 
     def metrics(self, state: AgentState) -> Mapping[str, float]:
         """Returns the metrics of an episode.
@@ -341,7 +343,7 @@ class AgentInteraction(Interaction[AgentState]):
         live = self._alive()
         state = dataclasses.replace(state, refused=state.refused + step.refused)
         if step.refused and not step.raised and len(self._caught) < _MOST_KINDS:
-            self._caught.add(step.refusal)
+            self._caught.add(_rule(step.refusal))
         if step.calls and len(state.answered) + len(step.calls) <= self.settings.max_calls:
             after = asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
             live.sessions.give(session, after.past)
@@ -355,7 +357,7 @@ class AgentInteraction(Interaction[AgentState]):
             return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
         if not state.answered and not state.without:
             raise RunError(f"a program must not raise before its first call, got {step.raised}", step.traceback)
-        if step.refused and step.refusal not in self._caught:
+        if step.refused and _rule(step.refusal) not in self._caught:
             kind = step.raised.partition(":")[0]  # the rest mostly says the same
             raise RunError(f"a program must catch the error of a refused call, got {kind}: {step.refusal}")
         self._show(step)
@@ -443,3 +445,8 @@ def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
         **({"logprobs": reply.logprobs} if asked["logprobs"] else {}),
         **({"fits": fits(content, asked["format"])} if asked.get("format") and not calls else {}),
     }
+
+
+def _rule(refusal: str) -> str:
+    """The rule that a refused call broke, without its value, which may be another each time."""
+    return refusal.partition(", got ")[0]

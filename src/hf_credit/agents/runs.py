@@ -135,7 +135,9 @@ class Runs:
         session = self.sessions.take(state.past)
         if session is None:
             return self.restored(state)
-        if session.world.stands([one.call for one in state.waiting]):
+        with self.sessions.held(session) as run:
+            stands = run.stands([one.call for one in state.waiting])
+        if stands:
             return session
         self.sessions.discard(session)  # its own time-out has ended it
         self.count("lost", 1)
@@ -403,10 +405,10 @@ class LiveRun:
             return False
         call = digest(self.runs.compared(made.asked))
         if made.retry:
-            for at, (one, _) in enumerate(self._waiting):
-                if one == call:
-                    self._waiting[at] = (call, made)
-                    return False
+            equal = [at for at, (one, _) in enumerate(self._waiting) if one == call]
+            if equal:  # made together, they time out together, and each retry takes the place of another
+                self._waiting[min(equal, key=lambda at: not self._waiting[at][1].gone())] = (call, made)
+                return False
             if call in self._replied:  # the reply arrived after its SDK gave up
                 answered, place = self._replied[call]
                 self.unread.discard(call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -149,6 +149,17 @@ def with_replies(state: AgentState, answered: tuple[AnsweredCall, ...]) -> Agent
     )
 
 
+def _said(reply: Mapping[str, Any]) -> dict[str, Any]:
+    return assistant_message(reply["content"], reply["calls"])
+
+
+def _goes_on(state: AgentState, last: LastCall, messages: Sequence[Any]) -> bool:
+    return any(
+        at == last.length < len(messages) and messages[at] == _said(json.loads(state.answered[place].reply))
+        for at, place in last.replies
+    )
+
+
 def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]], by_model: bool) -> AgentState:
     """Returns the state that waits for replies to these calls, each in the conversation that it continues or opens."""
     waiting: list[Waiting] = []
@@ -166,13 +177,14 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any], Images]
         ]
         replies: list[tuple[int, int]] = []
         if fits:
-            last = max(fits, key=lambda one: one.length)
+            # Of calls that were equal and made together, the one whose reply the program goes on with.
+            last = max(fits, key=lambda one: (one.length, _goes_on(state, one, messages)))
             event = last.event
             returned = 0
             for at, place in last.replies:
                 if at < len(messages):
                     reply = json.loads(state.answered[place].reply)
-                    same = messages[at] == assistant_message(reply["content"], reply["calls"])
+                    same = messages[at] == _said(reply)
                     if same and reply["stop"] is None and "cut" not in reply and at not in dict(replies):
                         replies.append((at, place))
                     returned = max(returned, same) if at == last.length else returned

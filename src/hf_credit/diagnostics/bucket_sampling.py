@@ -16,7 +16,6 @@ from hf_credit.evaluation.play import refuse_unplayed
 from hf_credit.options import Count, Options
 from hf_credit.oracles import Judge, Oracle
 from hf_credit.rollouts import (
-    ContextKeys,
     Decision,
     Ending,
     Engine,
@@ -24,6 +23,7 @@ from hf_credit.rollouts import (
     Generation,
     Ledger,
     RolloutRequest,
+    context_key,
     refuse_total_failure,
     replay_from,
     verify,
@@ -118,7 +118,6 @@ def diagnostic_buckets(
     Raises:
         ValueError: a start has alternatives, an event type does not occur, or no task leaves space for a reply.
         EveryEpisodeFailedError: every episode ended in an error.
-        ContextCollisionError: two contexts have the same key.
     """
     plan = plan or BucketPlan()
     references, cost = _references(engine, starts, plan)
@@ -146,12 +145,12 @@ def decision_buckets(
     """
     numbers: dict[tuple[str, tuple[int, ...], Any], int] = {}
     drafts: list[_Draft] = []
-    keys, places = ContextKeys(), []
+    places: list[int] = []
     for episode, index in decisions:
         decision = episode.decisions[index]
         place = numbers.setdefault((decision.event, decision.context_ids, decision.state), len(drafts))
         if place == len(drafts):
-            drafts.append(_draft(engine, keys, episode, index))
+            drafts.append(_draft(engine, episode, index))
         else:
             text = decision.action_text
             drafts[place].replies.setdefault(text, _reply(decision))
@@ -192,24 +191,24 @@ def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan
             f"an event of a diagnosis must occur in the episodes, got {', '.join(plan.events)}; the episodes have "
             f"{', '.join(seen) or 'no decisions'}."
         )
-    keys, found = ContextKeys(), set()
+    found: set[tuple[str, tuple[int, ...]]] = set()
     for episode, index in stream(plan.seed, "diagnostic buckets").sample(visited, len(visited)):
         decision = episode.decisions[index]
         if (decision.event, decision.context_ids) in found:
             continue
         found.add((decision.event, decision.context_ids))
-        yield _draft(engine, keys, episode, index)
+        yield _draft(engine, episode, index)
         if len(found) == plan.buckets:
             return
 
 
-def _draft(engine: Engine[Any], keys: ContextKeys, episode: Episode, index: int) -> _Draft:
+def _draft(engine: Engine[Any], episode: Episode, index: int) -> _Draft:
     decision = episode.decisions[index]
     text = str(engine.chat.tokenizer.decode(list(decision.context_ids)))
     return _Draft(
         episode=episode,
         index=index,
-        key=keys.key(text),
+        key=context_key(text),
         context=text,
         replies={decision.action_text: _reply(decision)},
         counts={decision.action_text: 1},

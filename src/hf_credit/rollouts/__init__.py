@@ -9,14 +9,14 @@ from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_fa
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
-from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, continued, replay_from
+from hf_credit.rollouts.replay import context_key, continued, replay_from
 from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
 from hf_credit.rollouts.running import RolloutRequest
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
-    "Alternative", "Chat", "Context", "ContextCollisionError", "ContextKeys", "CriticInput", "Decision", "Ending",
+    "Alternative", "Chat", "Context", "CriticInput", "Decision", "Ending",
     "Engine", "EnvironmentInteraction", "EnvironmentState", "Episode", "EveryEpisodeFailedError", "GenerateFn",
     "Generation", "Interaction", "Ledger", "LocalContext", "MethodContext", "Request", "RolloutRequest", "Row",
     "SeededGenerateFn", "Verdict", "alternatives", "by_episode", "context_key", "continued", "decision_rows",

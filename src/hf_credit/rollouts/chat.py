@@ -102,11 +102,15 @@ class Chat:
         self._turn_end = templates.turn_end(self._render, added)
         self._tool = next((str(tool.get("function", tool).get("name")) for tool in self.tools), "tool")
         self._calls_end = templates.calls_end(self._render, added, self._tool)
-        self._special = SpecialTokens(tokenizer, skeleton + self._turn_end + self._calls_end)
         self._most_calls: int | None = 1 if self._calls_end else 0  # in a turn
         with suppress(TemplateError):
             if self._calls_end and REPLY in self._render([USER, templates.called(["a", "b"])]):
                 self._most_calls = None
+        with suppress(TemplateError, ValueError):  # what it writes around the answer of a tool
+            skeleton += self._added_text(self._turn([{"role": "tool", "content": "?"}], ""))
+        with suppress(TemplateError):  # and around thoughts
+            skeleton += self._render([USER, {**SAID, "reasoning_content": "?"}])
+        self._special = SpecialTokens(tokenizer, skeleton + self._turn_end + self._calls_end)
         own = [self._id(name) for name in (self._turn_end, self._calls_end) if name]
         self._ends: set[int] = set()
         for some in (cast("int | None", tokenizer.eos_token_id), own, ends):

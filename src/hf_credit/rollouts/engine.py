@@ -303,6 +303,9 @@ class Engine(Generic[S]):
             running.shared.leave(running.state, running.requests)
             running.shared = None
         running.state = after
+        if running.decisions and not self.interaction.pending(after):  # rewards since the last replies are of these
+            reward, last = _finite("reward", self.interaction.reward(after)), running.decisions[running.turn :]
+            running.decisions[running.turn :] = [replace(one, reward=one.reward + reward) for one in last]
         self._set_requests(running)
 
     def _sample(self, requests: Sequence[tuple[RunningEpisode[S], int, Request]], arrivals: Arrivals) -> None:

@@ -17,10 +17,6 @@ from hf_credit.rollouts.samplers import Generation
 S = TypeVar("S")
 
 
-class ContextCollisionError(RuntimeError):
-    """Two different contexts have the same key."""
-
-
 def context_key(text: str) -> int:
     """Returns the key of a context (paper C3, eq. 9 and Appendix C).
 
@@ -32,32 +28,9 @@ def context_key(text: str) -> int:
     Returns:
         An integer in [0, 2^63).
     """
-    return int.from_bytes(hashlib.blake2b(_utf8(text), digest_size=8).digest(), "big") % 2**63
-
-
-class ContextKeys:
-    """Computes context keys and detects collisions (paper C3, Appendix C).
-
-    It stores a second digest and the length of every context, about 100 bytes each. Use one instance per update.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[bytes, int]] = {}
-
-    def key(self, text: str) -> int:
-        """Returns `context_key(text)`.
-
-        Raises:
-            ContextCollisionError: another context has this key.
-        """
-        key = context_key(text)
-        fingerprint = hashlib.sha256(_utf8(text)).digest(), len(text)
-        if self._seen.setdefault(key, fingerprint) != fingerprint:
-            raise ContextCollisionError(
-                f"every context must have a unique key, got {key} for contexts of {len(text)} and of "
-                f"{self._seen[key][1]} characters; change a word of a role's prompt."
-            )
-        return key
+    # UTF-8 has no encoding for half of a surrogate pair, which a truncated reply may contain.
+    content = text.encode("utf-8", errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") % 2**63
 
 
 def replay_from(
@@ -162,8 +135,3 @@ def _request(interaction: Interaction[Any], decision: Decision) -> Request:
         f"a replayed state must have a request for the recorded event, got none for {decision.event!r}; use the task "
         "and the Interaction it was recorded with."
     )
-
-
-def _utf8(text: str) -> bytes:
-    # UTF-8 has no encoding for half of a surrogate pair, which a truncated reply may contain.
-    return text.encode("utf-8", errors="surrogatepass")

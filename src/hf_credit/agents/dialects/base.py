@@ -44,10 +44,6 @@ class Dialect(ABC):
         """Returns whether an address is one of its calls."""
         return path.endswith((self.path, self.counting or self.path))
 
-    def streams(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Returns whether the answer to a call is a stream."""
-        return bool(body.get("stream"))
-
     def key(self, headers: Mapping[str, str]) -> str:
         """Returns the key of a call; empty without one."""
         return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
