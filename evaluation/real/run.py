@@ -64,6 +64,8 @@ SEEDS = range(10)
 RATES, PILOT_SEED = (3e-5, 1e-5), 100
 """Of a pilot, which is measured in training alone."""
 LOOKS = "looks.json"
+AT_ONCE = 128, 32
+"""Episodes that are measured together, on a GPU and on a processor, whose caches hold no more."""
 Name = tuple[str, str, int]
 ARMS = "tasks"
 """The key of the settings under which there may be more than when finished cells were run."""
@@ -153,6 +155,12 @@ EXPERIMENT: Mapping[str, Any] = {
             "told": ["grpo", "replay_loo"],  # whose signal is told beforehand
             "accepted": (0.01, 0.25),
             "budget": 16_000,
+            "pilot": {  # in place of the rates and sizes that the others were tried with
+                "arms": ["grpo_from_walks"],
+                "rates": [2e-6],
+                "training": {"instances_per_update": 8, "per_device_train_batch_size": 8},
+                "budget": 40_000,
+            },
             "held_out": 256,
         },
     },
@@ -218,9 +226,13 @@ def trainings(tasks: Iterable[str]) -> list[Name]:
 
 
 def pilots(tasks: Iterable[str]) -> list[Name]:
-    """The trainings of a pilot: each method at each rate."""
-    named = ((task, rate, name_of(arm)) for task in tasks for rate in RATES for arm in METHODS[task])
-    return [(task, f"{name}@{rate:g}", PILOT_SEED) for task, rate, name in named if name not in METHOD_OF]
+    """The trainings of a pilot: each method at each rate, or those that a task names."""
+    found = []
+    for task in tasks:
+        plain = [name for name in map(name_of, METHODS[task]) if name not in METHOD_OF]
+        own = EXPERIMENT["tasks"][task].get("pilot", {"arms": plain, "rates": RATES})
+        found += [(task, f"{name}@{rate:g}", PILOT_SEED) for rate in own["rates"] for name in own["arms"]]
+    return found
 
 
 def name_of(arm: str) -> str:
@@ -265,7 +277,9 @@ def run_cell(experiment: Mapping[str, Any], task: str, arm: str, seed: int, work
         tokenizer = AutoTokenizer.from_pretrained(start, padding_side="left")
         options = next(options for name, options in one["methods"].items() if name_of(name) == method)
         settings = {**on_this_machine(), **experiment["training"], **one["training"], **one.get(method, {})}
-        settings |= {"max_sampled_tokens": one["budget"], **({"learning_rate": float(rate)} if rate else {})}
+        piloted = one.get("pilot", {}) if seed == PILOT_SEED else {}
+        settings |= {"max_sampled_tokens": piloted.get("budget", one["budget"]), **piloted.get("training", {})}
+        settings |= {"learning_rate": float(rate)} if rate else {}
         trainer = CreditTrainer(
             str(start),
             interaction,
@@ -448,14 +462,10 @@ def success(model: Any, tokenizer: Any, interaction: Any, starts: Sequence[Any],
     from hf_credit.policies.scripted import success_of
     from hf_credit.rollouts import Chat, Engine
 
-    generate = sampler(model, tokenizer, max_new_tokens=most)
-    engine, inner = Engine(interaction, Chat(tokenizer), generate), getattr(model, "get_base_model", lambda: model)()
-    before = inner.config._attn_implementation
-    if model.device.type == "cpu":  # faster than torch's kernel in bfloat16 and large batches
-        inner.set_attn_implementation("eager")
+    engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=most))
+    some = AT_ONCE[model.device.type == "cpu"]
     with torch.autocast(model.device.type, torch.bfloat16):
-        episodes = [one for first in range(0, len(starts), 128) for one in engine.run(starts[first : first + 128])]
-    inner.set_attn_implementation(before)
+        episodes = [one for first in range(0, len(starts), some) for one in engine.run(starts[first : first + some])]
     return fmean(success_of(episode) for episode in episodes if episode.ending != "error")
 
 
