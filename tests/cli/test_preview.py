@@ -172,6 +172,8 @@ def test_an_epoch_of_a_dataset_has_as_many_updates_as_its_rows(recipe: Callable[
     changed = {"max_steps": -1, "num_train_epochs": 2, "dataset_name": str(tmp_path), "training_tasks": 4096}
     found = preview(["--config", str(recipe(**changed))], tasks=2, collections=1)
     assert (found.full_tasks, found.updates) == (8, 6)
+    ended = preview(["--config", str(recipe(**changed, max_sampled_tokens=1))], tasks=2, collections=1)
+    assert ended.updates == 1  # which spends them
 
 
 def test_what_a_method_does_not_log_is_nan(recipe: Callable[..., Path]) -> None:

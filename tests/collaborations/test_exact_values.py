@@ -148,18 +148,17 @@ def counting(state, after, chances=({"on": 1.0},)):
 
 
 def test_values_are_sums_over_all_ways_and_what_is_not_enumerated_is_the_error():
-    # From 1 on to 2 or, with 1/4, to the end; from 2 to the end. The policy goes on with 0.8, and its rest is unknown.
-    steps = {1: [(0.75, 2), (0.25, 3)], 2: [(1.0, 3)]}
-    value, error = counting(1, lambda at, _: steps[at], ({"on": 0.8},))
-    assert value == pytest.approx(0.8 * (0.25 + 0.75 * 0.8))
-    assert error == pytest.approx(0.2 + 0.8 * 0.75 * 0.2)
+    # A step goes on by 1, a jump by 2, to 3 at most; what else the policy does, with 0.2, is unknown.
+    value, error = counting(1, lambda at, how: min(at + len(how), 3), ({"a": 0.6, "bb": 0.2},))
+    assert value == pytest.approx(0.6 * 0.8 + 0.2)
+    assert error == pytest.approx(0.2 + 0.6 * 0.2)
 
 
 def test_an_endless_episode_and_probabilities_above_one_have_no_values():
     with pytest.raises(ValueError, match="never return to a state"):
-        counting(1, lambda at, _: [(1.0, at)])
+        counting(1, lambda at, _: at)
     with pytest.raises(ValueError, match="sum to at most 1"):
-        counting(1, lambda at, _: [(1.0, 3)], ({"on": 1.5},))
+        counting(1, lambda at, _: 3, ({"on": 1.5},))
 
 
 def test_states_without_a_single_speaker_are_refused(uniform):

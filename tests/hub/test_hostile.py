@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import subprocess
@@ -34,7 +35,7 @@ from hf_credit.hub_client import Guarded
 from hf_credit.loading import load_model, load_policy
 from hf_credit.tasks import TaskSpec
 from hf_credit.tasks.rows import load_splits
-from hf_credit_leaderboard import sources as leaderboard
+from hf_credit_leaderboard.sources import Hub
 from local_hub.running import Served
 
 COMMIT = "0123456789" * 4
@@ -46,7 +47,7 @@ LOADERS = {
     "load_metric": "x.py",
     "load_checkpoint": "model.safetensors",
     "load_environment": "openenv.yaml",
-    "load_results": "season.json",
+    "season": "season.json",
 }
 
 
@@ -141,8 +142,10 @@ def load(
 
     def loading(name: str) -> BaseException | None:
         hostile.file = LOADERS[name]
+        season = Hub(endpoint=hostile.url).season
+        load = season if name == "season" else functools.partial(getattr(loaders, name), endpoint=hostile.url)
         with pytest.raises(Exception) as raised:  # noqa: PT011 - each test looks at it
-            getattr(leaderboard if name == "load_results" else loaders, name)("me/x", endpoint=hostile.url)
+            load("me/x")
         assert victim.read_bytes() == b"mine"
         assert {one.name for one in tmp_path.iterdir()} <= {"cache", "victim"}
         written = [one for one in (tmp_path / "cache").rglob("*") if one.is_file()]

@@ -13,7 +13,7 @@ from hf_credit.hub.retries import Conflict
 from hf_credit_bench import cells, publish_cells
 from hf_credit_leaderboard.opening import accept_templates, close_season, open_season
 from hf_credit_leaderboard.seasons import Season, SeasonSecret, SeasonTask
-from hf_credit_leaderboard.sources import Hub, load_results
+from hf_credit_leaderboard.sources import Hub
 from hf_credit_leaderboard.space import leaderboard_files
 from local_hub.running import Served
 
@@ -48,10 +48,11 @@ def test_the_page_of_a_season_is_published_with_the_name_of_its_benchmark(
     assert "(public)" in capsys.readouterr().out
     assert api.get_space_variables("me/board")["HF_CREDIT_BENCHMARK"].value == "me/benchmark"
     assert set(leaderboard_files()) <= set(api.list_repo_files("me/board", repo_type="space"))
-    results = load_results("me/benchmark")
+    board = Hub(endpoint=hub.url, token=hub.token())
+    results = board.results(board.season("me/benchmark")[0])
     assert (results.season.name, results.rows) == ("first", ())
     with pytest.raises(ValueError, match=r"me/results at \w+ must hold season\.json, got no such file"):
-        load_results("me/results")
+        board.season("me/results")
 
 
 def test_a_season_that_names_cells_has_them_in_its_results_or_says_why_not(hub: Served, tmp_path: Path) -> None:

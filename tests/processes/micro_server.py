@@ -39,7 +39,6 @@ class MicroServer:
         url: where it listens.
         paused: whether requests stand still.
         statuses: answers to the next requests for completions in place of replies: a status, or 0 for none at all.
-        logprobs_mode: as vLLM's: `"raw_logprobs"`, which is vLLM's own default, are at temperature 1.
         asked: how many completions were asked for.
         loaded: the folders that weights were loaded from.
     """
@@ -51,7 +50,6 @@ class MicroServer:
         self.seconds = seconds
         self.statuses: list[int] = []
         self.asked = 0
-        self.logprobs_mode = "processed_logprobs"
         self.loaded: list[str] = []
         self.adapters: dict[str, str] = {}
         self.max_loras = 0  # that it serves; none if 0
@@ -95,7 +93,7 @@ class MicroServer:
                 whole = {"id": self.name, "max_model_len": self.model.config.max_position_embeddings}
                 return 200, {"data": [whole, *({"id": name, "max_model_len": None} for name in self.adapters)]}
             case "/server_info":
-                shape = {"dtype": str(self.model.dtype), "logprobs_mode": self.logprobs_mode}
+                shape = {"dtype": str(self.model.dtype)}
                 parallel = {"data_parallel_size": 1}
                 lora = {"max_lora_rank": 16, "max_loras": self.max_loras} if self.max_loras else None
                 told = {
@@ -169,8 +167,7 @@ class MicroServer:
             (reply,) = generate.seeded([prompt], [asked.get("seed")])
             ids = [int(token) for token in reply.ids]
             told: dict[str, Any] = {"token_ids": ids}
-            reported = temperature if self.logprobs_mode == "processed_logprobs" else 1.0
-            told["logprobs"] = {"token_logprobs": self._logprobs(prompt, ids, reported)}
+            told["logprobs"] = {"token_logprobs": self._logprobs(prompt, ids, temperature)}
             if "prompt_logprobs" in asked:
                 own = self._logprobs(prompt[:1], prompt[1:], 1.0)  # whatever the temperature, as vLLM's are
                 pairs = zip(prompt[1:], own, strict=True)

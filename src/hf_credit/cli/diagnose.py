@@ -89,7 +89,7 @@ class Diagnosed(Played):
     seed: Annotated[int, typer.Option(help="Seed of the choice of decisions and of the sampling.", min=0)] = 0
     examples: Annotated[int, typer.Option(help="Number of example decisions to write in full.", min=0)] = 12
     output: Annotated[
-        Path | None, typer.Option(help="Output folder; by default `diagnosis` in the model's folder.")
+        Path | None, typer.Option(file_okay=False, help="Output folder; by default `diagnosis` in the model's folder.")
     ] = None
 
     def made(self) -> Protocol:

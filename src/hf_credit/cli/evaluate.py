@@ -33,7 +33,10 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the sampling; the tasks do not depend on it.", min=0)] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(help="File for the result of each episode; `report` reads evaluation*.json in a run's folder."),
+        typer.Option(
+            dir_okay=False,
+            help="File for the result of each episode; `report` reads evaluation*.json in a run's folder.",
+        ),
     ] = None,
     save_episodes: Annotated[
         Path | None, typer.Option(help="New folder to save the episodes to, for `publish episodes`.")

@@ -33,7 +33,7 @@ class Micro:
 @with_options("micro", Micro)
 def init_policy(
     task: TaskName,
-    output: Annotated[Path, typer.Argument(help="Output folder; `from_pretrained` loads it.")],
+    output: Annotated[Path, typer.Argument(file_okay=False, help="Output folder; `from_pretrained` loads it.")],
     option: EnvironmentOptions = None,
     *,
     micro: Micro,

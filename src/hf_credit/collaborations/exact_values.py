@@ -82,20 +82,19 @@ class ExactValues:
 class Expectations(Generic[S]):
     """The expectations of a policy from any state, by enumeration of all reachable states.
 
-        Q(s, a) = sum over s' of P(s' | s, a) V(s'),   V(s) = sum over a of pi(a | s) Q(s, a)
+        Q(s, a) = V(s'),   V(s) = sum over a of pi(a | s) Q(s, a)
 
-    and V of a terminal state is its outcome. Values are vectors. The last component is the error: the probability of
-    actions that are not enumerated, which count as 0. With outcomes in [0, 1] the true value is at most that much
-    higher.
+    with s' the state after a in s, and V of a terminal state is its outcome. Values are vectors. The last component is
+    the error: the probability of actions that are not enumerated, which count as 0. With outcomes in [0, 1] the true
+    value is at most that much higher.
 
     States must be hashable, and are evaluated once. One call of the policy covers all states of a level.
 
     Args:
         policy: for each of several nonterminal states, the probabilities of the enumerated actions; the rest up to 1
             belongs to all other actions.
-        transitions: the states after an action, with probabilities, which sum to 1.
+        after: the state after an action.
         terminal: V of a terminal state, with its error; `None` for any other state.
-        size: number of components of a vector.
 
     Attributes:
         probabilities: by state, the result of the policy.
@@ -104,13 +103,11 @@ class Expectations(Generic[S]):
     def __init__(
         self,
         policy: Callable[[Sequence[S]], Sequence[Mapping[str, float]]],
-        transitions: Callable[[S, str], Sequence[tuple[float, S]]],
+        after: Callable[[S, str], S],
         terminal: Callable[[S], Sequence[float] | None],
-        size: int = 2,
     ) -> None:
         self.probabilities: dict[S, Mapping[str, float]] = {}
-        self._policy, self._transitions, self._terminal = policy, transitions, terminal
-        self._size = size
+        self._policy, self._after, self._terminal = policy, after, terminal
         self._values: dict[S, Vector] = {}
 
     def values(self, state: S) -> Vector:
@@ -121,10 +118,7 @@ class Expectations(Generic[S]):
 
     def action_values(self, state: S, action: str) -> Vector:
         """Returns Q(s, a), also for actions that the policy never takes."""
-        total = np.zeros(self._size)
-        for probability, after in self._transitions(state, action):
-            total += probability * self.values(after)
-        return total
+        return self.values(self._after(state, action))
 
     def evaluate(self, states: Iterable[S]) -> None:
         """Computes the values of states and all states reachable from them.
@@ -150,8 +144,7 @@ class Expectations(Generic[S]):
                         f"{dict(probabilities)}; normalise them."
                     )
                 self.probabilities[state] = probabilities
-                taken = self._taken(state)
-                successors[state] = dict.fromkeys(s for action in taken for _, s in self._transitions(state, action))
+                successors[state] = dict.fromkeys(self._after(state, action) for action in self._taken(state))
             reached = (after for state in active for after in successors[state])
             level = dict.fromkeys(s for s in reached if s not in self._values and s not in successors)
         try:
@@ -164,7 +157,7 @@ class Expectations(Generic[S]):
             ) from None
         for state in order:
             probabilities = self.probabilities[state]
-            mean = np.zeros(self._size)
+            mean = np.zeros(2)
             for action in self._taken(state):
                 mean += probabilities[action] * self.action_values(state, action)
             mean[-1] += max(1 - sum(probabilities.values()), 0.0)
@@ -206,7 +199,7 @@ def exact_values(
     after = functools.cache(lambda state, text: interaction.advance(state, [text]))
     expectations = Expectations[S](
         lambda active: reply_probabilities(chat, model, [_only_request(interaction, one) for one in active], **limits),
-        transitions=lambda state, text: ((1.0, after(state, text)),),
+        after,
         terminal=lambda state: None if interaction.pending(state) else (float(interaction.outcome(state)), 0.0),
     )
     expectations.evaluate(states)

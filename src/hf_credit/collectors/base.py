@@ -171,7 +171,7 @@ class Tree(Options):
 
     fanout: tuple[Count, ...]
     common_random_numbers: bool = False
-    budget: int | None = None
+    budget: Count | None = None
     replaying: ClassVar[bool] = True
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:

@@ -38,6 +38,7 @@ _LEAST = {
     **dict.fromkeys(("max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
     **dict.fromkeys(_OR_NONE, 1),
     **dict.fromkeys(("log_episodes", "critic_first_updates", "max_staleness"), 0),
+    "weight_sync_steps": 1,
 }
 
 

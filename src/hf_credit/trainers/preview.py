@@ -235,7 +235,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2, collection
             seconds=look.ended - look.begun,
             memory=_most_memory(),
             full_tasks=int(tasks_of_update(full.args)),
-            updates=_updates(full, rows.train),
+            updates=_updates(full, rows.train, look.logs.get("tokens/generated", 0) / job.args.generation_batch_size),
             method=method,
             at_hand=tuple(_at_hand(job.interaction, look.episodes)),
             signal=found if method in found.signals else None,
@@ -287,9 +287,11 @@ def _most_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _updates(job: Job, rows: Any) -> int:
-    args, task = job.args, job.task
-    if args.max_steps > 0:
-        return int(args.max_steps)
+def _updates(job: Job, rows: Any, tokens: float) -> int:
+    """The updates of a recipe, of which a task takes so many sampled tokens."""
+    args, task, tasks = job.args, job.task, int(tasks_of_update(job.args))
     count = len(rows) if task.dataset_name or task.problem_sets else task.training_tasks
-    return max(1, int(args.num_train_epochs * count / int(tasks_of_update(args))))
+    updates = int(args.max_steps) if args.max_steps > 0 else max(1, int(args.num_train_epochs * count / tasks))
+    if args.max_sampled_tokens is None or not tokens > 0:
+        return updates
+    return min(updates, math.ceil(args.max_sampled_tokens / (tokens * tasks)))

@@ -75,7 +75,7 @@ class SignalProtocol(Protocol):
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[SignalDiagnosis]:
         refuse_adapters(model)
         tasks = replace(self.tasks, episodes=self._tasks * self.collections)
-        subject, starts = policy.load_subject(model, setup, self.plan, tasks=tasks, **loading)
+        subject, starts = policy.load_subject(model, setup, self._few(), tasks=tasks, **loading)
         trained = {} if self.methods or subject.trained is None else {subject.trained.name: subject.trained}
         asked = {OUTCOME: methods.make(OUTCOME), **trained, **self.methods}
         about = {"collections": self.collections, "methods": {label: one.spec() for label, one in asked.items()}}
@@ -93,7 +93,7 @@ class SignalProtocol(Protocol):
             return [replace(found, not_measured=dict.fromkeys(asked, ALL_EQUAL))]
         del make, makers
         gc.collect()
-        subject, _ = policy.load_subject(model, setup, self.plan, tasks=tasks, **loading)
+        subject, _ = policy.load_subject(model, setup, self._few(), tasks=tasks, **loading)
         agreement = self._agreement(subject, starts, asked)
         return [replace(found, **{**agreement, "cost": found.cost + agreement["cost"]})]
 

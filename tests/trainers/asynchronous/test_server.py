@@ -67,17 +67,6 @@ def test_a_server_of_adapters_is_refused_for_whole_weights_which_it_could_not_re
         client().refuse_adapters()
 
 
-def test_a_server_whose_log_probabilities_are_at_another_temperature_is_refused(
-    client: Any, served: MicroServer
-) -> None:
-    served.logprobs_mode = "raw_logprobs"
-    client().wait()
-    with pytest.raises(
-        ValueError, match=r"at the temperature of the sampling, 0.7, got raw_logprobs of .* --logprobs-mode"
-    ):
-        client(temperature=0.7).wait()
-
-
 def test_one_seed_is_one_reply_and_any_size_of_seed_is_taken(client: Any) -> None:
     one = client()
     futures = [one.submit("agent", CONTEXT, seed) for seed in (7, 7, 2**64 - 1, 1, 2)]
@@ -389,7 +378,6 @@ def test_a_wait_for_a_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ("settings", "message"),
     [
         ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
-        ({"temperature": 0.0}, "temperature must be above 0"),
         ({"url": "localhost:8000"}, "must begin with http"),
     ],
 )

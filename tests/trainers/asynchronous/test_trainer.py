@@ -213,6 +213,10 @@ def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
             "temperature must be 1.0, got 0.7: a server tells",
         ),
         ({"weight_transfer": "mail"}, "weight_transfer must be one of trl, folder, got 'mail'"),
+        ({"weight_folder": "w"}, "weight_folder needs weight_transfer 'folder', got 'trl'"),
+        ({"save_strategy": "epoch"}, "save_strategy of asynchronous training must be 'steps' or 'no', got 'epoch'"),
+        ({"logging_strategy": "epoch"}, "logging_strategy of asynchronous training must be 'steps' or 'no'"),
+        ({"weight_sync_steps": 0}, "weight_sync_steps must be at least 1, got 0"),
         ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
         (

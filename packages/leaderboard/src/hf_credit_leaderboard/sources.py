@@ -114,18 +114,3 @@ class Source:
             except (ValueError, OSError) as error:
                 self.trouble = f"The Hub returned no results ({str(error)[:300]}); the page shows earlier ones."
             return self.results
-
-
-def load_results(benchmark: str, *, token: str | None = None, endpoint: str | None = None) -> Results:
-    """Loads the listed entries of a season with their records and ranks.
-
-    Args:
-        benchmark: owner/name of the dataset of the season.
-        token, endpoint: as for `hf_credit.hub.loading.fetch`.
-
-    Raises:
-        ValueError: the dataset holds no season.
-        HubError: the Hub refused, or failed after all retries.
-    """
-    hub = Hub(endpoint=endpoint, token=token)
-    return hub.results(hub.season(benchmark)[0])

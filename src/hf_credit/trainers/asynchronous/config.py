@@ -58,7 +58,14 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             )
         self.refuse_impossible("asynchronous")
         one_of("weight_transfer", self.weight_transfer, ("trl", "folder"))
+        if self.weight_folder is not None and self.weight_transfer != "folder":
+            raise ValueError(f"weight_folder needs weight_transfer 'folder', got {self.weight_transfer!r}; set both.")
         super().__post_init__()
+        for name in ("save_strategy", "eval_strategy", "logging_strategy"):
+            if getattr(self, name) == "epoch":  # all updates are one, as it does not end before max_steps
+                raise ValueError(f"{name} of asynchronous training must be 'steps' or 'no', got 'epoch'; set 'steps'.")
+        if self.n_gpu > 1:
+            raise ValueError(f"a process trains on one GPU, got {self.n_gpu}; use accelerate launch.")
 
     @property
     def generation_batch_size(self) -> int:

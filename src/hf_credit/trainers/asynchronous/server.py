@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from hf_credit.boundary import Range, read
-from hf_credit.playing import Sampling, divides_logits
+from hf_credit.playing import Sampling
 from hf_credit.rollouts import Context, Generation
 from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
@@ -63,7 +63,6 @@ class _Models(TypedDict):
 
 class _ModelConfig(TypedDict):
     dtype: str
-    logprobs_mode: NotRequired[str | None]
 
 
 class _Config(TypedDict):
@@ -89,7 +88,7 @@ class Server:
     Args:
         url: such as `"http://localhost:8000"`.
         model: the name of the policy on the server.
-        **sampling: the parameters of a `hf_credit.tasks.Sampling`, with a temperature above 0.
+        **sampling: the parameters of a `hf_credit.tasks.Sampling`, with a temperature of 1, at which servers report.
         request_timeout: maximum time of an answer, in seconds.
         patience: maximum time that the server may be away or fail, in seconds.
         retries: maximum number of times that a request is repeated after it failed or took too long.
@@ -129,7 +128,6 @@ class Server:
         self.url = url.rstrip("/")
         self.model = model
         self.sampling = _of_vllm(Sampling(**sampling))
-        self.temperature = divides_logits(self.sampling["temperature"])
         self.request_timeout = request_timeout
         self.patience = patience
         self.retries = retries
@@ -178,21 +176,12 @@ class Server:
         return self._future(self._read(role, asked, list(ids)))
 
     def wait(self) -> None:
-        """Waits until the server is up, and checks that its log-probabilities are those of the sampling.
+        """Waits until the server is up.
 
         Raises:
             ConnectionError: it is not up within `patience` seconds, it has ended, or it answers with an error.
-            ValueError: it reports log-probabilities at temperature 1, and samples at another one.
         """
         self._future(self._up()).result()
-        if self.temperature != 1.0:
-            mode = str(self._config()["model_config"].get("logprobs_mode"))
-            if not mode.startswith("processed"):
-                raise ValueError(
-                    f"log-probabilities of replies must be at the temperature of the sampling, {self.temperature:g}, "
-                    f"got {mode} of {self.url}, which are at temperature 1; start the server with --logprobs-mode "
-                    "processed_logprobs, or set the temperature to 1."
-                )
 
     def max_model_len(self) -> int:
         """The server's maximum number of tokens of context and reply together."""
