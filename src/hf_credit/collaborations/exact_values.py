@@ -157,7 +157,7 @@ class Expectations(Generic[S]):
             ) from None
         for state in order:
             probabilities = self.probabilities[state]
-            mean = np.zeros(2)
+            mean = np.zeros_like(next(iter(self._values.values()), np.zeros(2)))
             for action in self._taken(state):
                 mean += probabilities[action] * self.action_values(state, action)
             mean[-1] += max(1 - sum(probabilities.values()), 0.0)
