@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from hf_credit.boundary import Range, check, types_of
+from hf_credit.registry import plain
 
 C = TypeVar("C", bound=type)
 R = TypeVar("R")
@@ -166,6 +167,10 @@ class Option:
     kind: Any
     default: Any
     text: str
+
+    def __str__(self) -> str:
+        default = "required" if self.default is inspect.Parameter.empty else f"default: {plain(self.default)}"
+        return f"{self.name}  ({self.values}; {default})\n      {self.text}"
 
     @property
     def values(self) -> str:

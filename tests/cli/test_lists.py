@@ -50,8 +50,8 @@ def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callab
     code, out, _ = command("train", "relay_micro_mappo", "--help")
     assert code == 0
     assert '--task "relay", by default ""\n' in out
-    assert "method_options of mappo:\n  group_size 8  (whole number at least 2)\n      number of" in out
-    assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
+    assert "method_options of mappo:\n  group_size  (whole number at least 2; default: 8)\n      number of" in out
+    assert command("train", "--method", "ppo", "--help")[1].count("\n  gae_level ") == 1
 
 
 def test_the_options_of_a_method_are_listed(command: Callable[..., Any]) -> None:

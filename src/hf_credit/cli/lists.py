@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,6 @@ def methods(
     """
     from hf_credit import methods
     from hf_credit.options import options_of
-    from hf_credit.registry import plain
 
     if name in TRAINERS:
         typer.echo(f"{TRAINERS[name]}\nIts options: hf-credit train --method {name} --help")
@@ -38,9 +36,7 @@ def methods(
     if name is not None:
         typer.echo(methods.summary(name))
         for option in options_of(methods.find(name)).values():
-            needed = option.default is inspect.Parameter.empty
-            default = "required" if needed else f"default: {plain(option.default)}"
-            typer.echo(f"{option.name}  ({option.values}; {default})\n      {option.text}")
+            typer.echo(str(option))
         return
     sentences = {known: methods.summary(known) for known in methods.known()}
     for known, sentence in sorted({**sentences, **TRAINERS}.items()):

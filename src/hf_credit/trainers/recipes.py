@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import json
 import os
 import sys
@@ -18,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
-from hf_credit.options import Option, options_of, part_of
+from hf_credit.options import options_of, part_of
 from hf_credit.playing import Prompts
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import did_you_mean, find, name_and_options, plain
+from hf_credit.registry import did_you_mean, find, name_and_options
 from hf_credit.renamed import REMOVED, TASK_KEYS, old_names, warn_of_old_name, with_new_keys
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import as_mapping
@@ -362,7 +361,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     options: list[str] = []
     if not hasattr(config, "method_name"):
         found = options_of(methods.find(method)).values()
-        options = [f"\nmethod_options of {method}:", *map(_described, found)]
+        options = [f"\nmethod_options of {method}:", *map("  {}".format, found)]
     return "\n".join(
         [
             "What is played:",
@@ -374,11 +373,6 @@ def describe_fields(arguments: Sequence[str]) -> str:
             textwrap.fill(listed, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False),
         ]
     )
-
-
-def _described(one: Option) -> str:
-    default = "required" if one.default is inspect.Parameter.empty else _shown(plain(one.default))
-    return f"  {one.name} {default}  ({one.values})\n      {one.text}"
 
 
 def _shown(value: Any) -> str:

@@ -128,9 +128,12 @@ class CollectionContext(KeepingContext):
         ask = getattr(self.worker.sampler, "logprobs", None)
         if policy != "current" or not missing or ask is None:
             return super().logprobs(decisions, policy)
-        futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
+        told, most = list[tuple[float, ...]](), self.worker.max_concurrent
         with self.waiting():
-            found = iter([future.result() for future in futures])
+            for first in range(0, len(missing), most):
+                futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing[first : first + most]]
+                told += [future.result() for future in futures]
+        found = iter(told)
         return [next(found) if one.logprobs is None else one.logprobs for one in decisions]
 
 
