@@ -2,8 +2,8 @@
 
 A reverse curriculum (Florensa et al., arXiv:1707.05300; for language models R3, arXiv:2402.05808; for each task, as in
 AdaBack, arXiv:2506.18110). An episode begins h steps before the end of a walk that succeeded, where the outcome is in
-reach; h is rounded up or down at random, to h on average: were all updates to begin before the last decision, a policy
-could learn to make it everywhere. With success s of the episodes that begin there and the sufficient success p,
+reach; h is rounded up or down at random, to h on average. With success s of the episodes that begin there and the
+sufficient success p,
 
     h <- h + max(2, h / 4) (s - p),   h >= 1,
 
