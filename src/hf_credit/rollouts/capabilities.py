@@ -72,6 +72,8 @@ class ReadsTokens(Capability):
     def too_long(self, state: Any, tokens: Mapping[str, int], most: int) -> Any:
         """Returns the state after requests with too long contexts were refused; `None` if the episode is truncated.
 
+        If nothing is pending in it, its `reward` is one of the last replies.
+
         Args:
             tokens: of the contexts that are too long, by event type.
             most: the most tokens of a context.
