@@ -185,7 +185,7 @@ def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(c
         (("--exact", 0.1), "--protocol signal takes no --exact, got 0.1; omit it"),
         (("--episodes", 5), "a collection needs 2 tasks, got --episodes 5 for 24"),
         (("--oracle", "sudoku_constraints"), "--protocol signal takes no --oracle, got sudoku_constraints"),
-        (("--collections", 2), "greater than or equal to 3"),
+        (("--collections", 2), "--collections"),
         (("--replays", 1), "--protocol signal needs at least 2 --replays, got 1"),
         (("--credit-replays", 2), "--protocol signal takes no --credit-replays, got 2; omit it"),
     ],
