@@ -64,8 +64,6 @@ SEEDS = range(10)
 RATES, PILOT_SEED = (3e-5, 1e-5), 100
 """Of a pilot, which is measured in training alone."""
 LOOKS = "looks.json"
-AT_ONCE = 128, 32
-"""Episodes that are measured together, on a GPU and on a processor, whose caches hold no more."""
 Name = tuple[str, str, int]
 ARMS = "tasks"
 """The key of the settings under which there may be more than when finished cells were run."""
@@ -463,7 +461,7 @@ def success(model: Any, tokenizer: Any, interaction: Any, starts: Sequence[Any],
     from hf_credit.rollouts import Chat, Engine
 
     engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=most))
-    some = AT_ONCE[model.device.type == "cpu"]
+    some = 32 if model.device.type == "cpu" else 128  # a processor's caches hold no more
     with torch.autocast(model.device.type, torch.bfloat16):
         episodes = [one for first in range(0, len(starts), some) for one in engine.run(starts[first : first + some])]
     return fmean(success_of(episode) for episode in episodes if episode.ending != "error")

@@ -209,6 +209,14 @@ def test_roles_are_models_and_conversations_of_a_role_have_names(made: Made) -> 
     assert interaction.outcome(last) == 4 + 20
 
 
+def test_a_program_has_the_variables_that_it_is_given_when_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_CREDIT_AT_IMPORT", "here")
+    for given, seen in (((), ""), (("HF_CREDIT_AT_IMPORT",), "here")):
+        interaction = AgentInteraction("agent_programs:knows_at_import", environment=given)
+        assert said(interaction, interaction.start({"number": 1}, 0)) == [seen]
+        interaction.close()
+
+
 def test_rewards_before_the_first_call_are_those_of_the_first_reply(made: Made) -> None:
     states = walked(made("rewards_first"), {"number": 1}, "a", "b")
     assert [made("rewards_first").reward(state) for state in states] == [0.0, pytest.approx(0.8), 0.0]

@@ -170,6 +170,7 @@ def test_where_outcomes_differ_replays_say_whether_the_credit_agrees_with_them(c
     assert code == 0, err
     (found,) = json.loads((tmp_path / "signal.json").read_text(encoding="utf-8"))
     signals = found["signals"]
+    assert found["about"]["plan"]["replays"] <= 3  # as many as were played
     assert min(one["equal"] for one in signals.values()) < 1
     assert set(found["agreement"]) == set(signals) == {"outcome_reward", "rloo"}
     assert found["cost"]["completion_tokens"] > sum(3 * one["tokens"] for one in signals.values())

@@ -209,15 +209,14 @@ def test_a_copy_is_told_by_what_its_weights_compute_and_not_by_what_is_sampled(
         board.policies[commit_of("other")],
     )
     spec = board.entries["good"][0].task(board.season)
-    shorter = dataclasses.replace(spec, sampling=dataclasses.replace(spec.sampling, max_new_tokens=1))
-    task = spec.build()
-    starts = starts_of(task, range(16))
+    short = dataclasses.replace(spec.sampling, max_new_tokens=1)
+    other = dataclasses.replace(spec, sampling=short, chat_template_kwargs={"add_generation_prompt": False})
     first, *others = (
         dataclasses.replace(
             shows(name, (name, name, 0.0)),
-            prints=(tuple(playing.prints_of(playing.loaded(folder, None, own, None)[0], task, b"key", starts)),),
+            prints=(tuple(playing.prints_of(playing.loaded(folder, None, own, None)[0], spec, b"key", range(16))),),
         )
-        for name, folder, own in zip(names, folders, (spec, shorter, spec), strict=True)
+        for name, folder, own in zip(names, folders, (spec, other, spec), strict=True)
     )
     assert [linked(other, [first]).copy_of for other in others] == ["first", None]
 
@@ -307,6 +306,7 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     accepting = dataclasses.replace(board.season, templates=(digest,))
     assert not record.ranked_in(accepting)
     assert record.awaits(accepting)
+    assert not record.awaits(dataclasses.replace(accepting, open=False))
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
     spec = entry.task(board.season).to_dict()
     asked = {"checkpoints": [[str(folder), None]], "spec": spec, "printed_spec": spec, "seeds": {"secret": []}}
@@ -347,6 +347,9 @@ def test_rules_of_a_tokenizer_that_could_play_are_part_of_the_template_and_a_spe
     ]
     checkpoints = [[str(one), None] for one in folders]
     asked = {"checkpoints": checkpoints, "spec": spec, "printed_spec": spec, "seeds": {"secret": []}}
+    chat = playing.loaded(folders[0], None, TaskSpec.untrusted(spec), None)[0].chat
+    chat.tokenizer.response_template = {"fields": {"content": {"pattern": "(.*)"}}}
+    assert "(.*)" in playing._template(chat)
     known, spelled, computing = playing.answer({"print_key": "", **asked})["templates"]
     assert template_digest(spelled) == template_digest(known) == board.season.templates[0]
     assert computing.startswith(known)

@@ -19,6 +19,7 @@ from PIL import Image as pil
 from hf_credit.agents import agent
 from hf_credit.content import Image
 
+AT_IMPORT = os.environ.get("HF_CREDIT_AT_IMPORT", "")
 TOOL = {
     "type": "function",
     "function": {
@@ -123,6 +124,12 @@ def rewards_first(task, model):
     chat(model, [user("first?")])
     model.reward(0.1)
     chat(model, [user("second?")])
+    return 1
+
+
+@agent(columns=("number",))
+def knows_at_import(task, model):
+    chat(model, [user(AT_IMPORT)])
     return 1
 
 

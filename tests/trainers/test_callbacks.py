@@ -134,8 +134,10 @@ def test_the_warning_names_a_method_without_credit() -> None:
     assert likely_cause({"reward": 0.0}).startswith("the method credits no decision")
 
 
-def test_the_cause_is_told_too_where_no_episode_began_at_its_first_state() -> None:
-    assert "lower learning_rate" in likely_cause({"reward": None, "advantages/zero": 1.0})  # type: ignore[dict-item]
+@pytest.mark.parametrize("reward", [None, 0.0])
+def test_late_starts_without_signal_have_a_cause_of_their_own(reward: float | None) -> None:
+    cause = likely_cause({"advantages/zero": 1.0, "reward": reward, "starts/later": 0.5})
+    assert "episodes that begin in one state have equal outcomes" in cause
 
 
 LOGS = {"kl": 0.5, "reward": 0.25, "loss": 1.0, "roles/a/advantages/zero": 0.5, "advantages/zero": 0.75, "epoch": 1}

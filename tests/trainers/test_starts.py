@@ -139,6 +139,18 @@ def test_a_quarter_begins_first_half_at_the_horizon_and_the_others_uniformly_bef
     assert shares == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 1000))
 
 
+def test_a_horizon_between_two_steps_is_rounded_up_or_down_to_it_on_average(chat: Any) -> None:
+    starts, context = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat)
+    starts.horizon = 2.25
+    left = Counter[int]()
+    for update in range(1, 21):
+        context.update = update
+        left.update(one.left for one in begun(starts, rows(50, 5), context))
+    shares = {number: count / 1000 for number, count in left.items()}
+    expected = {0: 1 / 4, 1: 1 / 12, 2: 3 / 8 + 1 / 12, 3: 1 / 8 + 1 / 12}
+    assert shares == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 1000))
+
+
 def test_all_episodes_of_a_row_begin_at_one_state_of_its_walk(chat: Any) -> None:
     starts, context = Starts("oracle", 0.35, Chain(), chat), context_of(Chain(), chat)
     starts.horizon = 5.0

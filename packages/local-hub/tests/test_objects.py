@@ -17,6 +17,7 @@ from local_hub.objects import (
     git_trees,
     lfs_pointer,
     tree_entries,
+    write_private,
 )
 
 FILES = {
@@ -90,3 +91,18 @@ def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         writing.execute("INSERT INTO trees VALUES ('a', 'b')")
     assert database.read("SELECT * FROM trees") == []
     database.close()
+
+
+def test_a_secret_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_private(tmp_path / "token", "old")
+
+    def full(_: int) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        write_private(tmp_path / "token", "new")
+    assert (tmp_path / "token").read_text() == "old"
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600

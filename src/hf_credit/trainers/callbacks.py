@@ -241,8 +241,8 @@ def likely_cause(logs: Mapping[str, Any], unread: str | None = None) -> str:
     """The likely cause if all advantages of an update are 0, with a remedy.
 
     Args:
-        logs: of the update: the shares `endings/error` and `replies/cut`, `entropy` in nats, and the mean outcome
-            `reward`.
+        logs: of the update: the shares `endings/error`, `replies/cut` and `starts/later`, `entropy` in nats, and the
+            mean outcome `reward`.
         unread: what `unread_replies` tells of its episodes.
     """
     if logs.get("endings/error", math.nan) >= 0.5:
@@ -258,10 +258,10 @@ def likely_cause(logs: Mapping[str, Any], unread: str | None = None) -> str:
         )
     if "advantages/zero" not in logs:
         return "the method credits no decision; see `hf-credit methods`, and raise its group size."
-    if logs.get("reward") is None:  # no episode began at its first state
+    if "starts/later" in logs:
         return (
             "all episodes that begin in one state have equal outcomes, as if the policy did the same in all states; "
-            "lower learning_rate, or raise instances_per_update."
+            "lower learning_rate, raise instances_per_update, or warm the policy up."
         )
     return (
         f"all compared episodes have equal outcomes (mean {logs['reward']:g}); take easier or harder tasks, a policy "

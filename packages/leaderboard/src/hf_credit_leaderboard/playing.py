@@ -19,7 +19,7 @@ from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.role_policies import using
 from hf_credit.policies.saved import SavedPolicy
-from hf_credit.rollouts import Chat, Interaction, RolloutRequest
+from hf_credit.rollouts import Chat
 from hf_credit.rollouts.rendering import RESPONSE_TEMPLATE
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit_leaderboard.entries import PlayedEpisode
@@ -50,15 +50,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
     spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")
-    printed = starts_of(prompts := TaskSpec.untrusted(request["printed_spec"]).build(), request["seeds"]["secret"])
-    key = bytes.fromhex(request["print_key"])
+    printed, key = TaskSpec.untrusted(request["printed_spec"]), bytes.fromhex(request["print_key"])
     prints, templates, secret_known = [], [], False
     try:
         for index, (folder, base) in enumerate(request["checkpoints"]):
             policy, template = loaded(Path(folder), base, spec, device)
             secret_known = True
             by_seed = {one.seed: dataclasses.asdict(one) for one in played(policy, all_seeds, index)}
-            prints.append(prints_of(policy, prompts, key, printed[:_PRINTED]))
+            prints.append(prints_of(policy, printed, key, request["seeds"]["secret"][:_PRINTED]))
             del policy  # before the next one is loaded
             for name, seeds in request["seeds"].items():
                 episodes[name] += [by_seed[seed] for seed in seeds]
@@ -133,19 +132,19 @@ def _rules(part: Any) -> Iterator[Any]:
 
 
 @torch.inference_mode()
-def prints_of(
-    policy: SavedPolicy, interaction: Interaction[Any], key: bytes, starts: Sequence[RolloutRequest[Any]]
-) -> list[float]:
-    """The `_print` of the policy's greedy reply to the first context of each start; zeros where none fits.
+def prints_of(policy: SavedPolicy, spec: TaskSpec, key: bytes, seeds: Sequence[int]) -> list[float]:
+    """The `_print` of the policy's greedy reply to the first context of each seed; zeros where none fits.
 
-    Whatever an entry sets plays no part in it.
+    Args:
+        spec: the task as the season shows it, so that nothing that an entry sets plays a part.
     """
-    network, prints = policy.network, list[float]()
+    network, interaction, prints = policy.network, spec.build(), list[float]()
+    chat = Chat(policy.chat.media.processing_class, spec.chat_template_kwargs)
     generate = sampler(network, policy.tokenizer, max_new_tokens=_PRINTED_TOKENS, temperature=0)
     most = max_context_tokens(network, _PRINTED_TOKENS) or math.inf
-    for start in starts:
+    for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
-        context = policy.chat.context(request.messages, tools=request.tools)
+        context = chat.context(request.messages, tools=request.tools)
         if len(context) > most:
             prints += [0.0] * PRINT_WIDTH
             continue

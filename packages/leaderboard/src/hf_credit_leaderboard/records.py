@@ -79,8 +79,9 @@ class Record:
         return bool(self.secret) and self.copy_of is None and set(self.templates) <= set(season.templates)
 
     def awaits(self, season: Season) -> bool:
-        """Returns whether the entry has templates that the season did not know and knows now."""
-        return self.badge == VERIFIED and not self.secret and set(self.templates) <= set(season.templates)
+        """Returns whether the entry has templates that the season did not know, and knows now while it is open."""
+        known = set(self.templates) <= set(season.templates)
+        return self.badge == VERIFIED and not self.secret and known and season.open
 
     def signed(self, secret: SeasonSecret) -> bytes:
         """Serializes the record as a file with the season's signature."""
