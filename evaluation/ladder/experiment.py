@@ -132,7 +132,7 @@ WORLDS: Mapping[str, World] = {
         },
     ),
 }
-LEARNABLE = 0.1
+LEARNABLE = 0.05
 """A rung is run if the taught policy succeeds in at least so many episodes more than the start."""
 
 

@@ -209,7 +209,7 @@ class Sokoban(Environment[SokobanState]):
         return {"success": self.outcome(state), "completion": done}
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def distances(room: Room) -> Mapping[Position, int]:
     """The least number of moves to a solution from every position that has one, by a search backwards from the solved
     ones; a position that is missing is a deadlock."""
