@@ -126,7 +126,7 @@ WORLDS: Mapping[str, World] = {
             f"{size}x{size}, {boxes} box{'es' * (boxes > 1)}, {moves} moves": Rung(
                 options={"rows": size, "columns": size, "boxes": boxes, "longest": moves, "turns": 2 * moves},
                 start=MicroConfig(quality=0.7),
-                budget=150_000,
+                budget=75_000,
             )
             for size, boxes, moves in ((6, 1, 12), (6, 2, 16), (7, 3, 25))
         },

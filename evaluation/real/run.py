@@ -50,6 +50,7 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         **{one: {"group_size": 8} for one in ("grpo", "grpo_from_walks", "grpo_from_own")},
         "replay_loo@1e-05": {"budget": 8, "alternatives": [2, 2, 2]},
     },
+    "lookups_taught": {one: {"group_size": 8} for one in ("grpo", "grpo_from_walks")},
 }
 """Of each task the methods and their options; the first is the one that the others are compared with.
 
@@ -87,6 +88,41 @@ LONG: Mapping[str, Any] = {
     "accepted": (0.01, 0.4),
 }
 """What the longer rungs of Sudoku share."""
+LOOKUPS: Mapping[str, Any] = {
+    "agent": "lookups",
+    "training": {
+        "instances_per_update": 2,
+        "per_device_train_batch_size": 2,
+        "max_completion_length": 16,
+        "learning_rate": 1e-5,  # at 3e-5 a rare outcome collapsed
+    },
+    "grpo_from_walks": {"starts": "lookups_player:Player"},
+    "grpo_from_own": {"starts": "own"},
+    "warm_up": {
+        "player": "lookups_player:Player",
+        "episodes": 1200,
+        "quality": 0.9,
+        "rank": 8,
+        "rows": 32,
+        "in_order": True,  # the moves of an episode share their notes, which an update reads once
+        "rate": 5e-4,
+        "updates": 320,
+        "every": 40,
+        "enough": 0.03,
+    },
+    "collections": 8,
+    "told": ["grpo", "replay_loo"],  # whose signal is told beforehand
+    "accepted": (0.01, 0.25),
+    "budget": 16_000,
+    "pilot": {  # in place of the rates and sizes that the others were tried with
+        "arms": ["grpo_from_walks"],
+        "rates": [2e-6],
+        "training": {"instances_per_update": 8, "per_device_train_batch_size": 8},
+        "budget": 40_000,
+    },
+    "held_out": 256,
+}
+"""What both starts of `lookups` share."""
 EXPERIMENT: Mapping[str, Any] = {
     "tasks": {
         "sudoku": {
@@ -126,40 +162,20 @@ EXPERIMENT: Mapping[str, Any] = {
             "budget": 8_000,  # some six updates
             "held_out": 116,
         },
-        "lookups": {
-            "methods": METHODS["lookups"],
-            "agent": "lookups",
+        "lookups": {"methods": METHODS["lookups"], **LOOKUPS},
+        "lookups_taught": {
+            "methods": METHODS["lookups_taught"],
+            **LOOKUPS,
             "training": {
-                "instances_per_update": 2,
-                "per_device_train_batch_size": 2,
-                "max_completion_length": 16,
-                "learning_rate": 1e-5,  # at 3e-5 a rare outcome collapsed
+                **LOOKUPS["training"],
+                "instances_per_update": 8,
+                "per_device_train_batch_size": 8,
+                "learning_rate": 2e-6,
             },
-            "grpo_from_walks": {"starts": "lookups_player:Player"},
-            "grpo_from_own": {"starts": "own"},
-            "warm_up": {
-                "player": "lookups_player:Player",
-                "episodes": 1200,
-                "quality": 0.9,
-                "rank": 8,
-                "rows": 32,
-                "in_order": True,  # the moves of an episode share their notes, which an update reads once
-                "rate": 5e-4,
-                "updates": 320,
-                "every": 40,
-                "enough": 0.03,
-            },
-            "collections": 8,
-            "told": ["grpo", "replay_loo"],  # whose signal is told beforehand
-            "accepted": (0.01, 0.25),
-            "budget": 16_000,
-            "pilot": {  # in place of the rates and sizes that the others were tried with
-                "arms": ["grpo_from_walks"],
-                "rates": [2e-6],
-                "training": {"instances_per_update": 8, "per_device_train_batch_size": 8},
-                "budget": 40_000,
-            },
-            "held_out": 256,
+            "warm_up": {**LOOKUPS["warm_up"], "quality": 1.0, "enough": 0.08},
+            "told": ["grpo"],
+            "budget": 64_000,
+            "pilot": {"arms": ["grpo_from_walks"], "rates": [5e-6], "budget": 32_000},
         },
     },
     "training": {
@@ -365,7 +381,7 @@ def warmed_up(
     if not one["warm_up"]["rank"]:
         looks, model = imitated(experiment, task, folder)
     else:
-        kept = HERE / (f"{START}_{one['agent']}" if "agent" in one else START)
+        kept = HERE / (f"{START}_{task}" if "agent" in one else START)
         adapter = kept if kept.is_dir() else folder.parent / kept.name
         if not (adapter / LOOKS).is_file():
             looks, trained = imitated(experiment, task, adapter)

@@ -32,6 +32,7 @@ TITLES = {
     "sudoku_12": "4x4 Sudoku, 12 blanks",
     "sql_agent": "questions to a database, by an agent",
     "lookups": "six to eight lookups, by an agent",
+    "lookups_taught": "six to eight lookups, by an agent that knows more",
 }
 COSTS = {
     "updates": "updates",
