@@ -127,7 +127,7 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--dial", "horizon"], "name=value"),
-        (["--dial", "horizon=many"], "horizon must be a whole number from 0 to 256, got 'many'"),
+        (["--dial", "horizon=many"], "horizon must be a whole number from 2 to 256, got 'many'"),
         (["--problem", "kee"], "problem must be"),
         (["--method", "rlo"], "did you mean 'rloo'"),
         (["--oracle-error", "0.3"], "--oracle-error is of named methods or problems, got 0.3 alone"),
@@ -259,8 +259,8 @@ def test_ten_rows_of_a_strangers_table_are_read_among_ones_that_are_no_cells(cap
 @pytest.mark.parametrize(
     ("problem", "dials", "told"),
     [
-        ("key", {"horizon": 1_000_000}, "horizon must be a whole number from 0 to 256, got 1000000"),
-        ("vote", {"agents": 60}, "agents must be a whole number from 0 to 7, got 60"),
+        ("key", {"horizon": 1_000_000}, "horizon must be a whole number from 2 to 256, got 1000000"),
+        ("vote", {"agents": 60}, "agents must be a whole number from 1 to 7, got 60"),
         ("chain", {"length": 10**9}, "length must be"),
         ("relay", {"depth": 2.5}, "depth must be a whole number"),
         ("key", {"noise": float("nan")}, "noise must be a finite number"),

@@ -242,3 +242,8 @@ def test_a_rule_that_cuts_saves_the_tail_and_keeps_the_gradient() -> None:
 
 def test_the_blind_share_a_row_of_logits_whether_trapped_or_not() -> None:
     assert make_problem("trap", horizon=4, needed=2, blind=True).views == (0, 1)
+
+
+def test_an_update_that_does_not_stand_for_all_is_not_enumerated() -> None:
+    with pytest.raises(ValueError, match=r"must be stale always or never, got 0\.5; use score"):
+        enumerated("exact_advantage", "drift")

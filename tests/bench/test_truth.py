@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,12 @@ def test_the_best_value_is_that_of_what_the_views_tell() -> None:
 
 def test_noise_of_a_key_leaves_its_value() -> None:
     assert Truth(TablePolicy(Key(horizon=4, noise=2.0))).start == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("dials", [{"length": 128}, {"length": 8, "options": 64, "start_right": 1 / 64}])
+def test_the_maximum_is_found_from_a_start_that_hardly_ever_succeeds(dials: dict[str, Any]) -> None:
+    assert best(policy_at_start(make_problem("chain", **dials))) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_range_of_outcomes_is_that_of_the_longest_problem_too() -> None:
+    assert make_problem("chain", length=256).outcome_range == (0, 1)

@@ -18,6 +18,7 @@ import pytest
 
 from code_sandbox import algebra
 from code_sandbox.algebra import CONSENT, Broken, GivenUp, Worker
+from code_sandbox.notation import refusal_of_text
 
 ENDLESS = "{" * 400 + "1" + "}" * 400
 """The parser of LaTeX takes twice as long for each brace."""
@@ -99,6 +100,11 @@ def test_what_was_given_up_is_remembered(worker: Worker) -> None:
             worker.equal("3", ENDLESS)
     assert worker.equal("x+2", "2+x") is worker.equal("x+2", "2+x") is True
     assert worker._remembered.cache_info().misses == before + 2
+
+
+def test_a_text_too_long_to_be_asked_is_refused_at_once(worker: Worker) -> None:
+    assert worker.equal("1+" * 3_000 + "1", "3001") is False
+    assert refusal_of_text("1+" * 3_000) == "the algebra does not read 6000 characters"
 
 
 @pytest.mark.parametrize("letter", [b"w", b"x"])

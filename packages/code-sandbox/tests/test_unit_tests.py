@@ -1038,9 +1038,33 @@ def test_a_test_that_is_no_python_is_an_error() -> None:
 def test_limits_are_positive_numbers(field: str) -> None:
     with pytest.raises(ValueError, match=f"^the limit {field} must be above 0, got 0; raise it"):
         Limits(**{field: 0})
-    for value in (math.nan, math.inf, "4"):
-        with pytest.raises(ValueError, match=f"^the limit {field} must be a finite number, got .*; correct it"):
+    kind = "finite" if field.endswith("seconds") and field != "cpu_seconds" else "whole"
+    for value in (math.nan, math.inf, "4", *([512e6] if kind == "whole" else [])):
+        with pytest.raises(ValueError, match=f"^the limit {field} must be a {kind} number, got .*; correct it"):
             Limits(**{field: value})
+
+
+def test_a_small_scratch_folder_does_not_limit_what_the_tests_report() -> None:
+    assert run_tests(ADD, ["assert add(1, 1) == 2"] * 100, limits=Limits(scratch_bytes=1)).score == 1
+    wrong = run_tests(ADD, ["assert add(1, 1) == 3, 'a longer message'"] * 100, limits=Limits(scratch_bytes=1024))
+    assert kinds(wrong) == ["failed"] * 100
+
+
+@pytest.mark.parametrize(
+    ("base", "value", "method", "test"),
+    [
+        ("str", "'bad'", "startswith", "assert isinstance(f(), str) and f().startswith('abc')"),
+        ("int", "3", "bit_length", "assert f().bit_length() == 9"),
+        ("float", "0.5", "hex", "assert f().hex() == '0x1.0p+3'"),
+        ("frozenset", "()", "issuperset", "assert f().issuperset({1, 2})"),
+    ],
+)
+def test_a_value_that_cannot_change_has_the_methods_of_python_alone(
+    base: str, value: str, method: str, test: str
+) -> None:
+    told = f"def {method}(self, *seen):\n        return True"
+    code = f"class Sly({base}):\n    {told}\ndef f():\n    return Sly({value})"
+    assert kinds(run_tests(code, [test])) == ["failed"]
 
 
 # Without isolation

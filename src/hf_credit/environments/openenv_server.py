@@ -104,13 +104,16 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
     def step(self, action: Any, timeout_s: float | None = None, **others: Any) -> Any:
         if self._world is None:
             raise ValueError("reset must be called before the first step, got a step; call reset.")
-        transition = self._environment.step(self._world, action.action)
-        self._world = transition.state
-        self._about["step_count"] += 1
-        metrics = self._environment.metrics(transition.state) if transition.terminated else {}
-        return self._shown(
-            transition.state, transition.reward, {"action": transition.info.get("action"), "metrics": metrics}
-        )
+        reward, played = 0.0, None
+        if not self._is_over(self._world):
+            transition = self._environment.step(self._world, action.action)
+            self._world, reward, played = transition.state, transition.reward, transition.info.get("action")
+            self._about["step_count"] += 1
+        metrics = self._environment.metrics(self._world) if self._is_over(self._world) else {}
+        return self._shown(self._world, reward, {"action": played, "metrics": metrics})
+
+    def _is_over(self, world: State) -> bool:
+        return world.status != "active" or self._about["step_count"] >= self._environment.max_turns
 
     @property
     def state(self) -> Any:
@@ -173,4 +176,4 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
 
     def _shown(self, world: State, reward: float | None, metadata: dict[str, Any]) -> Any:
         text = text_of(self._environment.observe(world))
-        return self._observation(text=text, reward=reward, done=world.status != "active", metadata=metadata)
+        return self._observation(text=text, reward=reward, done=self._is_over(world), metadata=metadata)

@@ -211,6 +211,19 @@ def test_an_episode_goes_on_from_any_of_its_states_in_another_session(served: st
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_an_episode_ends_after_the_most_turns_and_earns_nothing_later(served: str, name: str) -> None:
+    action, seed = plan(name)["actions"][0], plan(name)["reset"]["seed"]
+    with session(served, name) as client:
+        client.reset(seed=seed)
+        state = client.state() | {"step_count": make(name).max_turns - 1}
+        client.reset(injected_state=state)
+        assert client.step(action).done
+        after = client.state()
+        last = client.step(action)
+        assert (last.reward, last.done, client.state()) == (0, True, after)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_but_the_state_says_what_is_hidden(served: str, name: str) -> None:
     with session(served, name) as client:
         result = client.reset(split="held_out", index=3, episode_id="mine")

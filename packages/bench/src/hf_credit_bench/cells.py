@@ -284,6 +284,8 @@ def fill(job: Job) -> dict[str, Any]:
         cell |= {"instances": instances, **vars(_score(job, instances, job.updates))}
         if job.seeds:
             result = learned(job, range(job.seeds), instances)
+            if result.end <= result.start:
+                return {**cell, "refused": "the problem's policy must be able to improve; choose other dials."}
             good = result.start + 0.9 * (result.end - result.start)
             cell |= {
                 "budget": result.budget,

@@ -121,16 +121,18 @@ def enumerated(
     instances: int = 1,
     most: int = 100_000,
 ) -> Score:
-    """Measures as `score`, but exactly: plays one update with every possible result of its draws.
+    """Measures as `score`, but exactly: plays the first update with every possible result of its draws.
 
     Args:
         method, problem, policy, critic, instances: as in `score`.
         most: the most plays of the update.
 
     Raises:
-        ValueError: more plays are needed, or the method draws values that cannot be enumerated.
+        ValueError: more plays are needed, the method draws values that cannot be enumerated, or updates differ.
     """
     world = make_problem(problem)
+    if 0 < world.stale < 1:
+        raise ValueError(f"an update that stands for all must be stale always or never, got {world.stale}; use score.")
     table = policy or policy_at_start(world)
     made, ways, truth = make_method(method), Ways(most), Truth(table)
     begun = time.process_time()

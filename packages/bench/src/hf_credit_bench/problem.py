@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-import functools
+import graphlib
 import itertools
 import math
 import random
@@ -188,19 +188,37 @@ class Problem(Interaction[Position]):
         """The views of all speakers."""
         return tuple(dict.fromkeys(self.view(node, role) for node in self.nodes for role in self.speakers(node)))
 
+    @property
+    def from_the_end(self) -> Sequence[Node]:
+        """All nodes, each behind those that may follow it.
+
+        Raises:
+            ValueError: an episode may return to a node.
+        """
+        followers = {
+            node: [way.node for actions in self.joint_actions(node) for way in self.ways(node, actions)]
+            for node in self.nodes
+        }
+        try:
+            return [*graphlib.TopologicalSorter(followers).static_order()]
+        except graphlib.CycleError as error:
+            raise ValueError(
+                f"an episode must never return to a node, got the cycle {error.args[1]!r:.200}; count steps in the "
+                "nodes."
+            ) from None
+
     @cached_property
     def outcome_range(self) -> tuple[float, float]:
         """The lowest and the highest return of an episode."""
-
-        @functools.cache
-        def ahead(node: Node) -> tuple[float, float]:
-            return ends(way for actions in self.joint_actions(node) for way in self.ways(node, actions))
+        ahead: dict[Node, tuple[float, float]] = {}
 
         def ends(ways: Iterable[Way]) -> tuple[float, float]:
-            ranges = [[way.reward + end for end in ahead(way.node)] for way in ways if way.probability]
+            ranges = [[way.reward + end for end in ahead[way.node]] for way in ways if way.probability]
             lows, highs = zip(*ranges, strict=True) if ranges else ((0.0,), (0.0,))
             return min(lows), max(highs)
 
+        for node in self.from_the_end:
+            ahead[node] = ends(way for actions in self.joint_actions(node) for way in self.ways(node, actions))
         return ends(self.starts())
 
     def joint_actions(self, node: Node) -> list[tuple[int, ...]]:

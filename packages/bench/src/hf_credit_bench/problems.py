@@ -13,7 +13,8 @@ from hf_credit_bench.problem import Problem, View, Way, logit
 
 AGENT = ("agent",)
 
-Steps = Annotated[int, Range(0, 256)]
+Steps = Annotated[int, Range(1, 256)]
+Many = Annotated[int, Range(2, 256)]
 Agents = Annotated[int, Range(0, 7)]
 
 
@@ -35,7 +36,7 @@ class Key(_Alone):
         noise: the standard deviation of the sum of random rewards.
     """
 
-    horizon: Steps = 8
+    horizon: Many = 8
     noise: float = 1.0
     start_right: float = 0.2
 
@@ -99,7 +100,7 @@ class Chain(Problem):
 
     length: Steps = 4
     start_right: float = 0.5
-    options: Steps = 2
+    options: Many = 2
 
     isolates = "all of several decisions must be right"
     first = (0, 1)
@@ -125,7 +126,7 @@ class Branches(Chain):
 
     length: Steps = 2
     start_right: float = 0.125
-    options: Steps = 8
+    options: Many = 8
 
     isolates = "many actions, few of them good"
 
@@ -266,7 +267,7 @@ class Vote(Problem):
         tie: the outcome of a tie.
     """
 
-    agents: Agents = 5
+    agents: Annotated[int, Range(1, 7)] = 5
     lazy: Agents = 3
     hint: float = 0.8
     tie: float = 0.5
@@ -425,7 +426,7 @@ class Drift(Chain):
         stale: the fraction of updates with episodes of the copy.
     """
 
-    lag: Steps = 4
+    lag: Annotated[int, Range(0, 256)] = 4
     pace: float = 0.2
     stale: float = 0.5
 

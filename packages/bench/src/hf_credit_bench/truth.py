@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import graphlib
 import itertools
 import math
 import operator
@@ -221,7 +220,7 @@ def _ahead(problem: Problem) -> Mapping[Micro, Sequence[_Step]]:
     """Returns the steps from each x, which comes after those that follow it."""
     places, most = {view: place for place, view in enumerate(problem.views)}, max(map(problem.actions, problem.views))
     found: dict[Micro, Sequence[_Step]] = {}
-    for node in _from_the_end(problem):
+    for node in problem.from_the_end:
         seen = [problem.view(node, role) for role in problem.speakers(node)]
         joint = problem.joint_actions(node) or [()]
         for actions in joint if seen else ():
@@ -241,19 +240,6 @@ def _ahead(problem: Problem) -> Mapping[Micro, Sequence[_Step]]:
     return found
 
 
-def _from_the_end(problem: Problem) -> Sequence[Node]:
-    followers = {
-        node: [way.node for actions in problem.joint_actions(node) for way in problem.ways(node, actions)]
-        for node in problem.nodes
-    }
-    try:
-        return [*graphlib.TopologicalSorter(followers).static_order()]
-    except graphlib.CycleError as error:
-        raise ValueError(
-            f"an episode must never return to a node, got the cycle {error.args[1]!r:.200}; count steps in the nodes."
-        ) from None
-
-
 def best(policy: TablePolicy) -> float:
     """Returns the largest value by which learning is judged: for a table J at the end of the natural gradient's path
     up, for a network that of perfect actions, since its views tell the tasks apart."""
@@ -264,7 +250,7 @@ def best(policy: TablePolicy) -> float:
     reached = -math.inf
     for _ in range(400):
         truth = Truth(policy)
-        if truth.start <= reached + 1e-7:
+        if truth.start - reached <= 1e-7 * abs(truth.start):
             break
         reached = truth.start
         policy = policy.moved(natural_direction(truth))
@@ -283,8 +269,8 @@ def perfect(problem: Problem) -> Mapping[Micro, tuple[int, float]]:
 
 
 def natural_direction(truth: Truth) -> Vector:
-    """Returns the natural gradient of a table, which moves each logit by its advantage (Kakade 2002), with a largest
-    change of 1."""
+    """Returns the natural gradient of a table (Kakade 2002) times how often each view is met: d(view) A(view, action)
+    for each logit, scaled to a largest change of 1."""
     shares = np.maximum(truth.policy.probabilities, 1e-12)
     direction = np.where(np.isfinite(truth.policy.logits), truth.gradient / shares, 0.0)
     longest = np.abs(direction).max()

@@ -54,6 +54,7 @@ _NODES = frozenset({
 _PACKAGES = ("sympy", "latex2sympy2_extended")
 _FUNCTION = re.compile(r"[A-Za-z](?:_[0-9A-Za-z])?")
 
+MOST_CHARACTERS = 5_000  # of which a question holds two texts, as JSON
 MOST_NODES = 2_000
 MOST_DIGITS = 20_000
 """The most digits of a number that an answer writes as a power or a factorial."""
@@ -70,6 +71,8 @@ def refusal_of_text(text: str) -> str | None:
         text: an answer, as written or as math-verify rewrites it.
     """
     start = 0
+    if len(text) > MOST_CHARACTERS:
+        return f"the algebra does not read {len(text)} characters"
     while start < len(text):
         token = _LONGER.match(text, start) or _TOKENS.match(text, start)
         if token is None:

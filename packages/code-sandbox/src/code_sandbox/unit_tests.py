@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Literal
 
 from code_sandbox.isolation import IsolationError, isolation, required
@@ -50,11 +50,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
-                raise ValueError(f"the limit {item.name} must be a finite number, got {value!r}; correct it.")
+            value, (kind, what) = getattr(self, item.name), _NUMBERS[str(item.type)]
+            if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
+                raise ValueError(f"the limit {item.name} must be a {what} number, got {value!r}; correct it.")
             if value <= 0:
                 raise ValueError(f"the limit {item.name} must be above 0, got {value}; raise it.")
+
+
+_NUMBERS = {"int": (Integral, "whole"), "float": (Real, "finite")}
 
 
 @dataclass(frozen=True)

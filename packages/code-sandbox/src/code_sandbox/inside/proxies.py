@@ -169,6 +169,8 @@ for _name in ORDER:
 ADDED = frozenset({"__getitem__", "__setitem__", "__delitem__", "__call__", "__str__", "__repr__", "__missing__"})
 """The special methods that a class of the solution may redefine of the plain class that it extends. Its equality,
 order, length, truth and items are those of the plain data."""
+_IMMUTABLE = (str, bytes, int, float, complex, frozenset)
+"""The plain classes whose public methods are those of the plain data, too: they would see a test's arguments."""
 _OPERATIONS = {f"__{name}__": name for name in ("getitem", "setitem", "delitem", "str", "repr")}
 _ADDED_OPERATORS = frozenset(f"__{name}__" for name in (*BINARY, *IN_PLACE))
 
@@ -240,7 +242,9 @@ def kin(link: Any, base: type, described: Any) -> type:
         protocol.ProtocolError: the description is malformed, or nothing can extend the class.
     """
     name, names = protocol.shaped(described, [str, [str, ...]])
-    allowed = tuple(member for member in names if member in ADDED | _ADDED_OPERATORS or not member.startswith("_"))
+    special = ADDED | _ADDED_OPERATORS
+    own = not issubclass(base, _IMMUTABLE)
+    allowed = tuple(member for member in names if member in special or (own and not member.startswith("_")))
     try:
         return _kin(link, base, name[:100], allowed)
     except (TypeError, ValueError) as error:

@@ -236,7 +236,8 @@ class Desk:
 
     def hand_in(self, index: int, outcome: str, message: str = "") -> None:
         text = "".join(character if character.isprintable() else "?" for character in message[:MESSAGE])
-        os.write(self.report, json.dumps([index, text]).encode() + b"\n")
+        if text:
+            os.write(self.report, json.dumps([index, text]).encode() + b"\n")
         os.write(self.status, outcome.encode())
 
     def loaded(self) -> None:
