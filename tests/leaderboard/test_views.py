@@ -13,7 +13,7 @@ from scipy import stats
 
 from hf_credit.http_guard import httpx
 from hf_credit_leaderboard import views
-from hf_credit_leaderboard.results import Results, compare_rows, rankings_table, read_results
+from hf_credit_leaderboard.results import Results, rankings_table, read_results
 from hf_credit_leaderboard.sources import Source
 
 from .conftest import CELLS, FORMULA, HOSTILE, Listed
@@ -61,6 +61,10 @@ def test_ranks_are_those_of_tests_made_by_hand(results: Results, listed: Listed)
         assert one.worst == len(names) - sum(winner == name for winner, _ in better)
 
 
+def compared(results: Results, listed: Listed, *names: str) -> dict[str, str]:
+    return dict(views.comparison_table(*(results.row(listed.ids[name]) for name in names)))
+
+
 def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Listed) -> None:
     rows = {row[1]: row for row in rows_of(results, "sudoku")}
     outcomes = {name: np.asarray(listed.outcomes[name]) for name in ("steady", "quick", "slow")}
@@ -73,12 +77,13 @@ def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Lis
     means = [table[draws.integers(3, size=3)][:, draws.integers(40, size=40)].mean() for _ in range(4000)]
     expected = np.quantile(means, [0.025, 0.975])
     assert [float(one) for one in rows["steady"][3].strip("[]").split(",")] == pytest.approx([*expected], abs=0.02)
-    found = compare_rows(*(results.row(listed.ids[name]) for name in ("quick", "slow")))
+    found = compared(results, listed, "quick", "slow")
     differences = outcomes["quick"].mean(axis=0) - outcomes["slow"].mean(axis=0)
     tested = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=9_999, rng=1)
-    assert found.p_value == pytest.approx(tested.pvalue, abs=0.03)
+    assert float(found["p (paired permutation test)"]) == pytest.approx(tested.pvalue, abs=0.03)
     paired = stats.bootstrap((differences,), np.mean, method="percentile", rng=1).confidence_interval
-    assert (found.difference.low, found.difference.high) == pytest.approx(tuple(paired), abs=0.03)
+    told = [float(one) for one in found["95 % interval"].strip("[]").split(",")]
+    assert told == pytest.approx([*paired], abs=0.03)
 
 
 def test_a_board_without_entries_says_so(leaderboard_page: Any, results: Results) -> None:
@@ -88,18 +93,16 @@ def test_a_board_without_entries_says_so(leaderboard_page: Any, results: Results
 
 
 def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: Listed) -> None:
-    found = compare_rows(*(results.row(listed.ids[name]) for name in ("steady", "slow")))
+    found = compared(results, listed, "steady", "slow")
     differences = listed.outcomes["steady"].mean(axis=0) - listed.outcomes["slow"].mean(axis=0)
-    assert found.difference.mean == pytest.approx(differences.mean())
-    assert (found.wins, found.ties, found.losses) == (
-        (differences > 0).sum(),
-        (differences == 0).sum(),
-        (differences < 0).sum(),
-    )
-    assert found.seeds == 2
+    assert found["mean difference (A - B)"] == f"{differences.mean():+.4f}"
+    counted = {"tasks on which A is better": differences > 0, "ties": differences == 0}
+    counted |= {"tasks on which B is better": differences < 0}
+    assert {name: found[name] for name in counted} == {name: str(one.sum()) for name, one in counted.items()}
+    assert found["training seeds"] == "2 or more"
     for name in ("steady", "claimed"):
         with pytest.raises(ValueError, match=r"the same one|must be verified"):
-            compare_rows(results.row(listed.ids["steady"]), results.row(listed.ids[name]))
+            compared(results, listed, "steady", name)
 
 
 def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, listed: Listed, tmp_path: Path) -> None:

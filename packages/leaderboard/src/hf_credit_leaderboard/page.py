@@ -16,7 +16,7 @@ from hf_credit.redaction import written_out
 from hf_credit_leaderboard import views
 from hf_credit_leaderboard.opening import board_lines
 from hf_credit_leaderboard.records import VERIFIED
-from hf_credit_leaderboard.results import Results, compare_rows
+from hf_credit_leaderboard.results import Results
 from hf_credit_leaderboard.seasons import Season
 from hf_credit_leaderboard.sources import Hub, Source
 from hf_credit_leaderboard.space import BENCHMARK_VARIABLE
@@ -173,12 +173,12 @@ def comparison_shown(results: Results | None, first: str | None, second: str | N
         if results is None or not first or not second:
             raise ValueError("Choose two verified entries of a board.")
         a, b = results.row(first), results.row(second)
-        comparison = compare_rows(a, b)
+        table = views.comparison_table(a, b)
     except ValueError as error:
         return _sentence(str(error)), None
     link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
     about = f'<p class="text">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
-    return about, views.comparison_table(comparison)
+    return about, table
 
 
 def entry_shown(results: Results | None, chosen: str | None) -> tuple[Any, ...]:

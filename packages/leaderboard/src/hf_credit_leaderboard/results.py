@@ -1,4 +1,4 @@
-"""The listed entries of a season, read from its dataset of results, with ranks and comparisons."""
+"""The listed entries of a season, read from its dataset of results, with ranks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.results import range_of
-from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import read_text
 from hf_credit_leaderboard.entries import Entry, read_entry
-from hf_credit_leaderboard.ranking import Ranked, paired_p, rank
+from hf_credit_leaderboard.ranking import Ranked, rank
 from hf_credit_leaderboard.records import SELF_REPORTED, VERIFIED, Record, record_path
 from hf_credit_leaderboard.seasons import Season
 
@@ -118,50 +115,6 @@ def read_results(folder: str | Path, season: Season) -> Results:
         except Exception as error:  # whatever the file of a stranger raises
             problems.append(f"{path.stem[:40]}: {str(error)[:300]}")
     return Results(season=season, rows=tuple(rows), problems=tuple(problems))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A task-by-task comparison of two verified entries, a and b.
-
-    Attributes:
-        difference: the mean of a - b over secret tasks, with its 95 % interval over tasks.
-        p_value: the p-value of the paired permutation test.
-        wins, ties, losses: the numbers of tasks on which a is better than, equal to and worse than b.
-        seeds: the smaller number of training seeds of the two.
-    """
-
-    difference: Interval
-    p_value: float
-    wins: int
-    ties: int
-    losses: int
-    seeds: int
-
-
-def compare_rows(a: Row, b: Row) -> Comparison:
-    """Compares two entries on the secret tasks.
-
-    Raises:
-        ValueError: the two are the same entry, of different boards, or not both verified.
-    """
-    if a.id == b.id or a.entry.board != b.entry.board:
-        raise ValueError("two entries of one board can be compared, got the same one or another board's; choose two.")
-    tables = []
-    for row in (a, b):
-        if row.record is None or not row.record.secret:
-            raise ValueError(f"entries that are compared must be verified, got {row.entry.name!r}, which is not.")
-        tables.append(row.record.secret)
-    of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
-    differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
-    return Comparison(
-        difference=paired_difference(of_a, of_b, within=range_of("reward", [*of_a, *of_b])),
-        p_value=paired_p(of_a, of_b),
-        wins=sum(one > 0 for one in differences),
-        ties=sum(one == 0 for one in differences),
-        losses=sum(one < 0 for one in differences),
-        seeds=min(map(len, tables)),
-    )
 
 
 _RANKINGS: Mapping[str, Callable[[Row, Ranked | None], Any]] = {

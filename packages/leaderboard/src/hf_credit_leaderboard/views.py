@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.evaluation.results import range_of
+from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit.redaction import written_out
 from hf_credit.rollouts import Ledger
-from hf_credit_leaderboard.ranking import Ranked
+from hf_credit_leaderboard.ranking import Ranked, paired_p
 from hf_credit_leaderboard.records import BADGES
-from hf_credit_leaderboard.results import SHORT, Comparison, Results, Row
+from hf_credit_leaderboard.results import SHORT, Results, Row
 
 Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
 """The name, the number format, and the function of a row and its rank, if any, that returns the value."""
@@ -52,17 +53,31 @@ def choices(results: Results, board: str, badge: str = BADGES[0]) -> list[tuple[
     ]
 
 
-def comparison_table(comparison: Comparison) -> list[list[str]]:
-    """Returns the names and values of a comparison."""
-    one_seed = "1, so the comparison is of these checkpoints only"
+def comparison_table(a: Row, b: Row) -> list[list[str]]:
+    """Returns the names and values of a comparison of two verified entries, task by task on the secret tasks.
+
+    Raises:
+        ValueError: the two are the same entry, of different boards, or not both verified.
+    """
+    if a.id == b.id or a.entry.board != b.entry.board:
+        raise ValueError("two entries of one board can be compared, got the same one or another board's; choose two.")
+    tables = []
+    for row in (a, b):
+        if row.record is None or not row.record.secret:
+            raise ValueError(f"entries that are compared must be verified, got {row.entry.name!r}, which is not.")
+        tables.append(row.record.secret)
+    of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
+    differences = [one - other for one, other in zip(of_a, of_b, strict=True)]
+    difference = paired_difference(of_a, of_b, within=range_of("reward", [*of_a, *of_b]))
+    seeds = min(map(len, tables))
     return [
-        ["mean difference (A - B)", f"{comparison.difference.mean:+.4f}"],
-        ["95 % interval", interval_text(comparison.difference)],
-        ["p (paired permutation test)", f"{comparison.p_value:.4g}"],
-        ["tasks on which A is better", str(comparison.wins)],
-        ["ties", str(comparison.ties)],
-        ["tasks on which B is better", str(comparison.losses)],
-        ["training seeds", one_seed if comparison.seeds == 1 else f"{comparison.seeds} or more"],
+        ["mean difference (A - B)", f"{difference.mean:+.4f}"],
+        ["95 % interval", interval_text(difference)],
+        ["p (paired permutation test)", f"{paired_p(of_a, of_b):.4g}"],
+        ["tasks on which A is better", str(sum(one > 0 for one in differences))],
+        ["ties", str(differences.count(0))],
+        ["tasks on which B is better", str(sum(one < 0 for one in differences))],
+        ["training seeds", "1, so the comparison is of these checkpoints only" if seeds == 1 else f"{seeds} or more"],
     ]
 
 
