@@ -252,6 +252,11 @@ def require_whole_files(name: str, **options: Any) -> Any:
     return config
 
 
+def half_precision(parameters: Iterable[Any]) -> str:
+    """Names the types of parameters that lose updates below 1/256 of a weight; none if all are float32 or float64."""
+    return ", ".join(sorted({str(one.dtype) for one in parameters} - {"torch.float32", "torch.float64"}))
+
+
 def require_whole(
     name: str | Path, missing: Iterable[str], unexpected: Iterable[str] = (), mismatched: Iterable[Any] = ()
 ) -> None:

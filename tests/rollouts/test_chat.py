@@ -475,6 +475,7 @@ def test_a_reply_that_ended_otherwise_is_followed_by_the_templates_own_end(stopp
 def test_the_models_own_end_tokens_end_replies_with_every_tool(tokenizer):
     chat = Chat(with_template(tokenizer, TOOLS))
     taught = chat.telling_of([tool("ab")])
+    chat.also_end([None])  # as TRL has of a tokenizer without an end token
     chat.also_end([7])
     assert 7 in taught.end_tokens
     assert 8 in Chat(chat.tokenizer, ends=8).end_tokens

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit import make
@@ -40,7 +41,7 @@ def warnings_of(
         TrainingArguments(use_cpu=True, report_to="none"),
     )
     state = TrainerState(is_world_process_zero=True, global_step=begun)
-    watch.on_train_begin(args, state, control)
+    watch.on_train_begin(args, state, control, model=torch.nn.Linear(1, 1))
     for step, entry in logs.items():
         state.global_step = step
         state.log_history.append(dict(entry))

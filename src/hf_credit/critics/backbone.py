@@ -14,7 +14,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_credit.loading import load_tokenizer, require_whole
+from hf_credit.loading import half_precision, load_tokenizer, require_whole
 
 ADAPTER = "critic"
 """The default name of a critic's adapter on the policy's base."""
@@ -158,11 +158,10 @@ def own_backbone(
             f"tokens for {expected} of the policy; use a model of the policy's family."
         )
     backbone = Backbone(cast(Any, model).to(device))
-    half = {str(parameter.dtype) for parameter in backbone.trained.values()} - {"torch.float32", "torch.float64"}
-    if half:
+    if half := half_precision(backbone.trained.values()):
         raise ValueError(
-            f"the trained weights of a critic must be float32, got {', '.join(sorted(half))}, in which small "
-            "updates are lost; load its backbone in float32 and set bf16=True, which computes in half precision."
+            f"the trained weights of a critic must be float32, got {half}, in which small updates are lost; load its "
+            "backbone in float32 and set bf16=True, which computes in half precision."
         )
     if checkpointing and backbone.model.supports_gradient_checkpointing:
         # transformers before 5.23 has only the second name.

@@ -109,7 +109,7 @@ def can_mix(model: PeftModel) -> bool:
 
 def load_role_policies(
     folder: str | Path,
-    model: str | Any | None = None,
+    model: str | Path | None = None,
     device: str | None = None,
     trust_remote_code: bool = False,
     **sampling: Any,
@@ -118,7 +118,7 @@ def load_role_policies(
 
     Args:
         folder: has a folder with the adapter of each role, and the tokenizer.
-        model: the base model, or its id or folder; the one that the adapters name if `None`.
+        model: the id or folder of the base model; the one that the adapters name if `None`.
         device: of the model; if `None`, it stays where it was loaded.
         trust_remote_code: whether code in the base model's repository is run.
         **sampling: as in `hf_credit.policies.generation.sampler`.
@@ -135,11 +135,8 @@ def load_role_policies(
             f"a folder of role policies must hold a folder with {ADAPTER_CONFIG} for each role, got {folder} without "
             "any; pass the folder of a run with role_adapters."
         )
-    base: Any = model
-    if model is None:
-        base = load_base(found[0], dtype="auto", trust_remote_code=trust_remote_code)
-    elif isinstance(model, str | Path):
-        base = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
+    loading: Any = {"dtype": "auto", "trust_remote_code": trust_remote_code}
+    base: Any = load_base(found[0], **loading) if model is None else load_model(model, **loading)
     for path in found:
         base = load_adapter(base, path, path.name)
     policies: PeftModel = base

@@ -126,7 +126,7 @@ class Chat:
 
     def also_end(self, ends: int | Iterable[int] | None) -> None:
         """Adds tokens that end a reply, as the argument `ends`."""
-        self._ends.update([ends] if isinstance(ends, int) else ends or ())
+        self._ends.update({ends} if isinstance(ends, int) else {*(ends or ())} - {None})  # as TRL has without an end
 
     def pin(self, today: str) -> None:
         """Sets the date that the template writes."""

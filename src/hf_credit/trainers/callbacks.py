@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
+from hf_credit.loading import half_precision
 from hf_credit.methods import Credit, DecisionCredits
 from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode, Interaction
@@ -126,9 +127,12 @@ class WarnWithoutSignal(EpisodeCallback):
         if trainer.model.training:
             self._played = trainer.interaction, collected.episodes
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         self._begun = self._last = state.global_step
         self._latest = {}
+        half = half_precision(one for one in model.parameters() if one.requires_grad)
+        if half and not hasattr(model, "peft_config") and state.is_world_process_zero:  # adapters have larger steps
+            logger.warning("trained weights are %s, in which small updates are lost; load them in float32.", half)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any

@@ -290,10 +290,13 @@ class EpisodeLog(Trainer):
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """As in transformers; the prefix of the metrics also names them in the log."""
-        self._evaluated_as = metric_key_prefix
+        self._evaluated_as, training = metric_key_prefix, self.model.training
         with watched(self):
             PULSE.begin("evaluating")
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            try:
+                return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            finally:
+                self.model.train(training)  # or what an epoch logs next would count as an evaluation's
 
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         rows = len(dataloader.dataset) if hasattr(dataloader.dataset, "__len__") else math.inf

@@ -77,7 +77,11 @@ class RunRecorder(TrainerCallback):
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         if self._begun:
-            append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
+            try:
+                append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
+            except OSError as error:  # a record must not stop the training
+                logger.warning("update %d and later ones are not in %s: %s", state.global_step, LOG_FILE, error)
+                self._begun = False
 
 
 def episodes_of_runs(path: str, chat: Chat, interaction: Interaction[Any]) -> Iterator[tuple[str, Episode]]:
@@ -142,11 +146,18 @@ class EpisodeRecorder(EpisodeCallback):
             except Exception:  # a record must not stop the training
                 logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
         found = credited_episodes(collected, advantages, self.tokenizer, update, self.episodes, others, interaction)
-        folder = self._path.parent
-        append(self._path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
+        try:
+            self._record(found, self._path, update)
+        except OSError as error:
+            logger.warning("update %d and later ones are not in %s: %s", update, EPISODES_FILE, error)
+            self._path = None
+
+    def _record(self, found: Sequence[CreditedEpisode], path: Path, update: int) -> None:
+        folder = path.parent
+        append(path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
         images = sum(path.stat().st_size for path in folder.glob("pictures/*.png"))
-        if self._path.stat().st_size + images / _IMAGE_BYTES > self.max_bytes:
-            episodes = read_episodes(self._path.parent)
+        if path.stat().st_size + images / _IMAGE_BYTES > self.max_bytes:
+            episodes = read_episodes(folder)
             kept = set(sorted({episode.update for episode in episodes})[::2])
             self._write([episode for episode in episodes if episode.update in kept])
             self._every *= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import logging
@@ -122,7 +123,7 @@ class ResumableTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self._run: dict[str, Any] = {}
         self._complete: Path | None = None  # the checkpoint of the current update
-        self._saving = False
+        self._saving, self._most_kept = False, None
         self._passes = 0  # over the tasks, before the resumed one
         self.add_callback(IntervalsOfThisRun())
         if self.args.max_sampled_tokens is not None:
@@ -201,6 +202,7 @@ class ResumableTrainer(Trainer):
         """
         self._run = run_facts(self)
         self._passes = 0
+        self._step, self._buffered_inputs = 0, None  # an interrupted run in this process may have left some
         folder = from_main(self.accelerator, lambda: self._checkpoint_to_resume(resume_from_checkpoint))
         self._complete = folder and folder.resolve()
         known = self._run if folder is None else {**self._run, **recorded(folder)["run"]}
@@ -211,8 +213,13 @@ class ResumableTrainer(Trainer):
             self._restore(folder)
             if self.is_world_process_zero():
                 logger.warning("resumes from %s", folder)
-        with watched(self):
-            return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
+        # `rotate` deletes; transformers would also delete folders that are no checkpoints of hf-credit.
+        self._most_kept, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            with watched(self):
+                return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
+        finally:
+            self.args.save_total_limit = self._most_kept
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
         if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
@@ -232,8 +239,7 @@ class ResumableTrainer(Trainer):
         if folder.resolve() == self._complete:
             return  # saved at the end of the update; this is the end of the epoch
         PULSE.begin("saving")
-        limit, saves = self.args.save_total_limit, self.args.should_save
-        self.args.save_total_limit, self._saving = None, True
+        saves, self._saving = self.args.should_save, True
         try:
             with explain_disk_errors(folder):
                 if saves:
@@ -244,22 +250,23 @@ class ResumableTrainer(Trainer):
                     with replaced(folder / _STATE_FILE.format(self.accelerator.process_index)) as path:
                         torch.save(self.checkpoint_state(), path)
                 self.accelerator.wait_for_everyone()
-                self.args.save_total_limit = limit
                 if saves:
+                    args = copy.copy(self.args)
+                    args.save_total_limit = self._most_kept
                     with replaced(folder / TRAINING_ARGS_NAME) as path:
-                        torch.save(self.args, path)
+                        torch.save(args, path)
                     for callback in self.callback_handler.callbacks:
                         if isinstance(callback, CheckpointCallback):
                             callback.on_checkpoint(folder)
                     write_manifest(folder, self._run, resumable=not self.args.save_only_model)
         finally:
-            self.args.save_total_limit, self._saving = limit, False
+            self._saving = False
         self._complete = folder.resolve()
         if self.args.push_to_hub:
             from_main(self.accelerator, lambda: self._push_from_checkpoint(str(folder)))
         if saves:
             best = self.state.best_model_checkpoint
-            rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
+            rotate(Path(run_dir), self._most_kept, [folder, *([Path(best)] if best else [])])
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Completes the name of the repository, which the first publication creates.
@@ -272,7 +279,6 @@ class ResumableTrainer(Trainer):
             token = token or self.args.hub_token
             owner = "" if "/" in name else f"{checkpoint_store().account(token)}/"
             self.hub_model_id = owner + name
-            self.push_in_progress = None
             adapters = getattr(self.model, "peft_config", {}).values()
             private = self.args.hub_private_repo if private is None else private
             checkpoint_store().require_bases(adapters, getattr(self.args, "critic_model", None), token, private)

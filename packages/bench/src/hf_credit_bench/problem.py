@@ -190,11 +190,7 @@ class Problem(Interaction[Position]):
 
     @property
     def from_the_end(self) -> Sequence[Node]:
-        """All nodes, each behind those that may follow it.
-
-        Raises:
-            ValueError: an episode may return to a node.
-        """
+        """All nodes, each behind those that may follow it; a node that returns is refused."""
         followers = {
             node: [way.node for actions in self.joint_actions(node) for way in self.ways(node, actions)]
             for node in self.nodes

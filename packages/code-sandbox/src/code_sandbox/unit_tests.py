@@ -50,14 +50,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            value, (kind, what) = getattr(self, item.name), _NUMBERS[str(item.type)]
+            value = getattr(self, item.name)
+            kind, what = (Integral, "whole") if item.type == "int" else (Real, "finite")
             if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
                 raise ValueError(f"the limit {item.name} must be a {what} number, got {value!r}; correct it.")
             if value <= 0:
                 raise ValueError(f"the limit {item.name} must be above 0, got {value}; raise it.")
-
-
-_NUMBERS = {"int": (Integral, "whole"), "float": (Real, "finite")}
 
 
 @dataclass(frozen=True)

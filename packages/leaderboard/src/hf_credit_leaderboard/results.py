@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,31 +117,20 @@ def read_results(folder: str | Path, season: Season) -> Results:
     return Results(season=season, rows=tuple(rows), problems=tuple(problems))
 
 
-_RANKINGS: Mapping[str, Callable[[Row, Ranked | None], Any]] = {
-    "board": lambda row, _: row.entry.board,
-    "entry": lambda row, _: row.id,
-    "name": lambda row, _: row.entry.name,
-    "method": lambda row, _: str(row.entry.method["name"]),
-    "badge": lambda row, _: row.badge,
-    "copy_of": lambda row, _: row.record and row.record.copy_of,
-    "rank_best": lambda _, place: place and place.best,
-    "rank_worst": lambda _, place: place and place.worst,
-    "mean": lambda _, place: place and place.score.mean,
-    "low": lambda _, place: place and place.score.low,
-    "high": lambda _, place: place and place.score.high,
-    "seeds": lambda row, _: row.seeds,
-}
-"""The columns of `rankings_table` as functions of a row and its rank, if any."""
-
-
 def rankings_table(results: Results) -> list[dict[str, Any]]:
     """Returns every entry of each board, ranked or not, as a row of plain values."""
-    places = {place.entry: place for board in results.season.tasks for place in results.ranks(board.name)}
-    return [
-        {name: redacted(value(row, places.get(row.id))) for name, value in _RANKINGS.items()}
-        for board in results.season.tasks
-        for row in results.board(board.name)
-    ]
+    found = []
+    for board in results.season.tasks:
+        places = {place.entry: vars(place) | vars(place.score) for place in results.ranks(board.name)}
+        for row in results.board(board.name):
+            place = places.get(row.id, {})
+            named: dict[str, Any] = {"board": board.name, "entry": row.id, "name": row.entry.name}
+            named |= {"method": str(row.entry.method["name"]), "badge": row.badge}
+            named |= {"copy_of": row.record and row.record.copy_of}
+            ranks = {"rank_best": place.get("best"), "rank_worst": place.get("worst")}
+            ranks |= {name: place.get(name) for name in ("mean", "low", "high")}
+            found.append({name: redacted(value) for name, value in {**named, **ranks, "seeds": row.seeds}.items()})
+    return found
 
 
 @functools.lru_cache(maxsize=64)
