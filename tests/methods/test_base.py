@@ -52,7 +52,7 @@ REVISIONS = {
     "alive_baseline": 2,  # in a tree, the other episodes are those without the decision
     "all_turns_baseline": 3,  # likewise; rewards of other roles are no return of later turns
     "draco": 2,  # replies of no tokens have no part in the redistribution
-    "mt_grpo": 2,  # rewards of turns do not also count in the outcome
+    "mt_grpo": 3,  # rewards of turns do not also count in the outcome; the first score counts
     "reinforce_plus_plus": 2,  # tokens that are not trained are in no mean
     "replay_loo": 2,  # messages that follow each other are not compared
     "rloo": 2,  # as alive_baseline

@@ -52,6 +52,21 @@ def test_a_reward_counts_once_in_the_turn_and_not_again_in_the_outcome(hand):
     assert hand.credits(MultiTurn(), first, second) == [[0, -0.707], [0, 0.707]]
 
 
+@pytest.mark.parametrize("all_turns", [False, True])
+def test_the_first_score_is_compared_in_its_group(hand, all_turns):
+    episodes = [hand.episode(hand.decision(reward=one), hand.decision(), outcome=1.0) for one in (0.9, 0.1)]
+    found = hand.credits(MultiTurn(turn_scores="score", all_turns=all_turns, turn_weight=2.0), *episodes)
+    assert [own[0] for own in found] == pytest.approx([1.414, -1.414], abs=1e-2)
+
+
+def test_without_discounted_returns_an_unknown_verdict_concerns_its_turn_alone(hand):
+    verdicts = [(1.0, float("nan"), 0.0), (0.0, 1.0, 0.0)]
+    episodes = [hand.episode(*(hand.decision(verdict=one) for one in own), outcome=0.0) for own in verdicts]
+    (first, second, _), _ = hand.credits(MultiTurn(turn_scores="verdict", all_turns=True, gamma=0.0), *episodes)
+    assert first == pytest.approx(0.707, abs=1e-3)
+    assert second is None
+
+
 def test_verdicts_are_collected_only_if_they_are_the_turn_scores():
     assert methods.make("mt_grpo", group_size=4).collector == Group(size=4)
     assert methods.make("mt_grpo", group_size=4, turn_scores="verdict").collector == Verified(inner=Group(size=4))

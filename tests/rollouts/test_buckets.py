@@ -115,3 +115,11 @@ def test_instances_can_be_passed():
     tree = [leaf(PLAN, 1, "a", 1.0), leaf(OTHER, 2, "b", 0.0)]
     assert [bucket for _, bucket, _ in table(tree, instances=[0, 1])] == [0, 1, 2, 3]
     assert [bucket for _, bucket, _ in table(tree, instances=[4, 4])] == [0, 1, 0, 2]
+
+
+def test_forks_that_were_added_later_are_branches_like_planned_ones():
+    # Its first continuation was forked into four that end at 1, its second ends at 0.
+    middle, end = decision("actor", 3, "middle"), decision("actor", 4, "end")
+    forked = [episode(PLAN, middle, decision("actor", 5, str(one)), outcome=1.0) for one in range(4)]
+    (found, *_) = alternatives([*forked, episode(PLAN, end, outcome=0.0)])
+    assert (found.decision.action_text, found.mean_outcome) == ("plan", 0.5)

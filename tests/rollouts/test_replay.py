@@ -222,3 +222,27 @@ def test_equal_states_have_equal_bytes_and_equal_keys(chat, topic):
     first, second = (chat._render(panel.pending(state)[0].messages) for _ in range(2))
     assert first == second
     assert context_key(first) == context_key(second)
+
+
+def test_what_was_earned_before_a_replay_counts_as_in_the_whole_episode(chat):
+    class Paid(Interaction[int]):
+        def start(self, task, seed):
+            return 0
+
+        def pending(self, state):
+            return (Request(role="agent", messages=({"role": "user", "content": "1"},)),) if state < 3 else ()
+
+        def advance(self, state, replies):
+            return state + 1
+
+        def reward(self, state):
+            return 1.0
+
+        def outcome(self, state):
+            return float(state)
+
+    engine = Engine(Paid(), chat, lambda contexts: [Generation(ids=[1]) for _ in contexts])
+    (whole,) = engine.run([RolloutRequest(task={})])
+    (later,) = engine.run([replay_from(Paid(), chat, whole, 1)])
+    (latest,) = engine.run([replay_from(Paid(), chat, later, 1)])
+    assert [one.earned for one in (whole, later, latest)] == [0, 1, 2]

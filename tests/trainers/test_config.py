@@ -53,6 +53,8 @@ def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> N
         ({"per_device_train_batch_size": 3}, "an even number of task rows, got 3"),
         ({"loss_type": "grpo"}, "loss_type must be one of dapo, cispo, got 'grpo'"),
         ({"loss_type": "cispo"}, "epsilon_high bounds the ratio itself, so it must be at least 1, got 0.2; "),
+        ({"loss_type": "cispo", "epsilon_high": 5, "delta": 10}, "delta has no effect with loss_type='cispo', got 10"),
+        ({"trust_region": 0.1, "cast_lm_head_to_fp32": True}, "cast_lm_head_to_fp32 has no effect with trust_region"),
         ({"trust_region_tool": 0.1}, "trust_region_tool has no effect without trust_region, got 0.1; "),
         ({"importance_sampling_level": "row"}, "importance_sampling_level must be one of token, sequence, got 'row'"),
         ({"aggregation": "row"}, "aggregation must be one of token, sequence, got 'row'"),

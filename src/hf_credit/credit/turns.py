@@ -71,7 +71,7 @@ def multi_turn_advantages(
         of_turn, scored = unknown[:, turn].clone(), known[:, turn]
         of_turn[scored] = group_advantages(rewards[scored, turn].double(), groups[scored], eps=eps)
         if all_turns:
-            before_last = turn_weight * of_turn + gamma * following
+            before_last = turn_weight * of_turn + (gamma * following if gamma else 0)  # what follows may be unknown
         else:
             before_last = of_outcomes + (turn_weight * of_turn if turn == 0 else 0)
         advantages[:, turn] = torch.where(last, of_outcomes, before_last)
@@ -158,11 +158,13 @@ def _leave_one_out_or_return(returns: Tensor, groups: Tensor, episodes: Tensor |
 
 
 def score_deltas(
-    scores: Shaped[Tensor, "rollouts turns"], known: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"]
+    scores: Shaped[Tensor, "rollouts turns"],
+    known: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
+    first: bool = False,
 ) -> Float[Tensor, "rollouts turns"]:
     """The change of the score in each turn: the score minus the last known one before it.
 
-    The change is 0 for the first known score and for turns without a score.
+    The change is 0 for turns without a score, and for the first known one, or with `first` that score itself.
 
     Args:
         scores: after each turn, in any unit; ignored where not known.
@@ -171,7 +173,7 @@ def score_deltas(
     known, scores = as_mask(known, "known"), scores.to(result_dtype(scores))
     deltas = torch.zeros_like(scores)
     last = torch.zeros_like(deltas[:, 0])
-    seen = torch.zeros_like(known[:, 0])
+    seen = torch.full_like(known[:, 0], first)
     for turn in range(scores.shape[1]):
         here = known[:, turn]
         deltas[:, turn] = torch.where(here & seen, scores[:, turn] - last, 0)

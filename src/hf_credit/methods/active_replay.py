@@ -294,12 +294,9 @@ def _mean_by_depth(rows: Sequence[Sums]) -> Sums:
 def _step_trees(collected: RolloutBatch) -> list[_Vertex]:
     trees = StepTrees(collected)
     vertices = [_Vertex() for _ in trees.parents]
-    for row, end in zip(trees.rows, trees.ends, strict=True):
-        episode, path = collected.episodes[row], [end]
-        while trees.parents[path[-1]] >= 0:
-            path.append(trees.parents[path[-1]])
-        parent = vertices[path.pop()]
-        steps = zip(reversed(path), episode.steps, step_rewards(episode), strict=True)
+    for row, (root, *path) in zip(trees.rows, trees.paths, strict=True):
+        episode, parent = collected.episodes[row], vertices[root]
+        steps = zip(path, episode.steps, step_rewards(episode), strict=True)
         for depth, (number, step, reward) in enumerate(steps, 1):
             vertex = vertices[number]
             if not vertex.step:

@@ -40,7 +40,8 @@ class TurnValues(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         trees = StepTrees(collected)
         leaves = torch.zeros(len(trees.parents), dtype=torch.float64)
-        leaves[trees.ends] = group_advantages(*outcomes_of(collected, trees.rows), eps=self.eps)
+        ends = [path[-1] for path in trees.paths]
+        leaves[ends] = group_advantages(*outcomes_of(collected, trees.rows), eps=self.eps)
         values = turn_values(torch.tensor(trees.parents, dtype=torch.long), leaves).tolist()
         decisions = {decision.id: values[vertex] for decision, vertex in trees.decisions()}
         return Credit(decisions=decisions, weights=step_weights(collected) if self.equal_steps else {})

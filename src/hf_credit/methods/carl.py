@@ -37,7 +37,7 @@ class Branches(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         trees = StepTrees(collected)
         outcomes = torch.zeros(len(trees.parents), dtype=torch.float64)
-        for row, end in zip(trees.rows, trees.ends, strict=True):
+        for row, (*_, end) in zip(trees.rows, trees.paths, strict=True):
             outcomes[end] = collected.episodes[row].outcome
         parents = torch.tensor(trees.parents, dtype=torch.long)
         advantages, siblings = (values.tolist() for values in branch_advantages(parents, outcomes))

@@ -245,6 +245,7 @@ class OfScores(OfVerdicts):
     """
 
     turn_scores: Literal["reward", "score", "verdict"]
+    compares_turns: ClassVar[bool] = False  # in groups, where all have one score before the first
 
     @property
     def needs(self) -> frozenset[str]:
@@ -260,7 +261,7 @@ class OfScores(OfVerdicts):
             found, there = played.of_steps(lambda one: [step[0].reward for step in one.steps], of_turn)
             on_the_way = (found[:, :-1] != 0) & there[:, 1:]
             context.mean(f"{INPUTS}{self.turn_scores}s before the last turn", on_the_way.any(dim=1).tolist())
-        return (score_deltas(found, there) if self.turn_scores == "score" else found), there
+        return (score_deltas(found, there, self.compares_turns) if self.turn_scores == "score" else found), there
 
     def beside(self, counted: Tensor, outcomes: Tensor) -> Tensor:
         """Returns outcomes without the rewards of turns that count by themselves, of shape (rows, turns)."""

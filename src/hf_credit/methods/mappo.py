@@ -46,12 +46,8 @@ class DecisionAdvantages(Options):
         outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
         rewards = [[*[0.0] * (len(row) - 1), last][: len(row)] for row, last in zip(values, outcomes, strict=True)]
         advantages = ragged_advantages(rewards, values, self.gamma, self.lam)
-        targets = [
-            (advantage + value,)
-            for of_episode, predictions in zip(advantages, values, strict=True)
-            for advantage, value in zip(of_episode, predictions, strict=True)
-        ]
-        credits = itertools.chain.from_iterable(advantages)
+        credits = [*itertools.chain(*advantages)]
+        targets = [(credit + value,) for credit, (value,) in zip(credits, predicted, strict=True)]
         decisions = mean_by_decision(zip((one for one, _ in itertools.chain(*actions)), credits, strict=True))
         critic_targets = [CriticTargets(inputs=inputs, targets=targets, values=predicted)]
         return Credit(decisions=decisions, critic_targets=critic_targets)

@@ -35,7 +35,8 @@ class MultiTurn(OfScores, OfTurns):
         outcome_weight: with verdicts, the weight of outcome advantages alone, as for `verifiable_process`.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
+    compares_turns: ClassVar[bool] = True
 
     turn_scores: Literal["reward", "score", "verdict"] = "reward"
     turn_weight: NotNegative = 1.0

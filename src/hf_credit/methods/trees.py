@@ -19,21 +19,21 @@ class StepTrees:
     Attributes:
         rows: the indices of the trained rollouts in the trees.
         parents: the parent of each vertex; -1 for a root.
-        ends: the last vertex of the episode of each row.
+        paths: the vertices of the episode of each row.
     """
 
     def __init__(self, collected: RolloutBatch) -> None:
         self.rows = without_errors(collected)
         self.parents: list[int] = []
-        self.ends: list[int] = []
+        self.paths: list[list[int]] = []
         self._vertices: dict[Hashable, int] = {}
         self._steps: dict[str, tuple[tuple[Decision, ...], int]] = {}
         for row in self.rows:
-            vertex = self._vertex(collected.instances[row], -1)
+            path = [self._vertex(collected.instances[row], -1)]
             for step in collected.episodes[row].steps:
-                vertex = self._vertex(step[0].id, vertex)
-                self._steps[step[0].id] = (step, vertex)
-            self.ends.append(vertex)
+                path.append(self._vertex(step[0].id, path[-1]))
+                self._steps[step[0].id] = (step, path[-1])
+            self.paths.append(path)
 
     def _vertex(self, name: Hashable, parent: int) -> int:
         if name not in self._vertices:
@@ -61,7 +61,7 @@ def step_weights(collected: RolloutBatch) -> dict[str, float]:
         root_of.append(vertex if parent < 0 else root_of[parent])
     alternatives = Counter(trees.parents)
     weights = [0.0] * len(trees.parents)
-    for row, end in zip(trees.rows, trees.ends, strict=True):
+    for row, (*_, end) in zip(trees.rows, trees.paths, strict=True):
         weights[root_of[end]] += collected.episodes[row].num_leaves
     for vertex, parent in enumerate(trees.parents):
         if parent >= 0:

@@ -68,6 +68,7 @@ def alternatives(
             if episode.ending != Ending.ERROR and not math.isnan(episode.outcome):
                 outcome = max(-return_clip, min(return_clip, episode.outcome))
                 leaves[decision.id].append((row, outcome))
+    ids = [tuple(one.id for one in episode.decisions) for episode in episodes]
     numbers: dict[Hashable, int] = {}
     return [
         Alternative(
@@ -76,7 +77,7 @@ def alternatives(
             bucket=numbers.setdefault(keys[node], len(numbers)),
             episodes=tuple(row for row, _ in leaves[node]),
             outcomes=tuple(outcome for _, outcome in leaves[node]),
-            mean_outcome=_value([(episodes[row].branch, outcome) for row, outcome in leaves[node]]),
+            mean_outcome=_value([(ids[row], outcome) for row, outcome in leaves[node]], place[1]),
             count=sum(episodes[row].num_leaves for row, _ in leaves[node]),
         )
         for node, place in places.items()
@@ -84,9 +85,13 @@ def alternatives(
     ]
 
 
-def _value(leaves: Sequence[tuple[tuple[int, ...], float]], depth: int = 0) -> float:
-    """The mean over the branches of each fork, from the last fork to the first."""
-    branches: dict[int, list[tuple[tuple[int, ...], float]]] = defaultdict(list)
+def _value(leaves: Sequence[tuple[tuple[str, ...], float]], depth: int) -> float:
+    """The mean over the branches of each fork, from the last fork to the first, of leaves with one first decision."""
+    if len(leaves) == 1:
+        return leaves[0][1]
+    while len({ids[depth : depth + 1] for ids, _ in leaves}) == 1 and len(leaves[0][0]) > depth:
+        depth += 1
+    branches: dict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
     ended = []
     for branch, outcome in leaves:
         if len(branch) > depth:

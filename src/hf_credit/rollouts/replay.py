@@ -84,6 +84,8 @@ def replay_from(
         contexts={decision.event: decision.context_ids},
         conversations=conversations,
         step=decision.step or 0,
+        earned=episode.earned
+        + sum(one[0].reward for one in episode.steps[: (decision.step or 0) - episode.steps_before]),
         forced={} if reply is None else {decision.event: reply},
         fanout=fanout,
         stream=stream,

@@ -160,10 +160,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         raise NotImplementedError
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
-        """Returns the credit of the decisions of this process, by id; a decision without credit is not in the loss.
-
-        Called on every process at the same time, so it may gather.
-        """
+        """Returns the credit of this process's decisions in the loss, by id. Called on every process, as `collect`."""
         raise NotImplementedError
 
     def spend(self, cost: Ledger) -> None:

@@ -330,6 +330,8 @@ class CreditConfig(RunSettings, GRPOConfig):
             )
         self.num_generations, self.num_generations_eval = 1, evaluated
         one_of("loss_type", self.loss_type, _TOKEN_MEAN_LOSSES)
+        if self.loss_type == "cispo":
+            refuse_without_effect("with loss_type='cispo'", delta=(self.delta, None))
         if self.loss_type == "cispo" and (self.epsilon_high or self.epsilon) < 1:
             raise ValueError(
                 "with loss_type='cispo' epsilon_high bounds the ratio itself, so it must be at least 1, got "
@@ -345,6 +347,7 @@ class CreditConfig(RunSettings, GRPOConfig):
         if self.trust_region is None:
             refuse_without_effect("without trust_region", trust_region_tool=(self.trust_region_tool, None))
             return None
+        refuse_without_effect("with trust_region", cast_lm_head_to_fp32=(self.cast_lm_head_to_fp32, False))
         tool_radius = self.trust_region if self.trust_region_tool is None else self.trust_region_tool
         return part_of(TrustRegion, self, "trust_region_", radius=self.trust_region, tool_radius=tool_radius)
 

@@ -293,10 +293,9 @@ class EpisodeLog(Trainer):
         self._evaluated_as, training = metric_key_prefix, self.model.training
         with watched(self):
             PULSE.begin("evaluating")
-            try:
-                return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-            finally:
-                self.model.train(training)  # or what an epoch logs next would count as an evaluation's
+            found = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        self.model.train(training)  # or what an epoch logs next would count as an evaluation's
+        return found
 
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         rows = len(dataloader.dataset) if hasattr(dataloader.dataset, "__len__") else math.inf

@@ -146,22 +146,19 @@ class EpisodeRecorder(EpisodeCallback):
             except Exception:  # a record must not stop the training
                 logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
         found = credited_episodes(collected, advantages, self.tokenizer, update, self.episodes, others, interaction)
+        folder = self._path.parent
         try:
-            self._record(found, self._path, update)
+            append(self._path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
+            images = sum(path.stat().st_size for path in folder.glob("pictures/*.png"))
+            if self._path.stat().st_size + images / _IMAGE_BYTES > self.max_bytes:
+                episodes = read_episodes(folder)
+                kept = set(sorted({episode.update for episode in episodes})[::2])
+                self._write([episode for episode in episodes if episode.update in kept])
+                self._every *= 2
+                self._next = self._multiple_from(update + 1)
         except OSError as error:
             logger.warning("update %d and later ones are not in %s: %s", update, EPISODES_FILE, error)
             self._path = None
-
-    def _record(self, found: Sequence[CreditedEpisode], path: Path, update: int) -> None:
-        folder = path.parent
-        append(path, "".join(f"{episode.shortened().to_json(folder)}\n" for episode in found))
-        images = sum(path.stat().st_size for path in folder.glob("pictures/*.png"))
-        if path.stat().st_size + images / _IMAGE_BYTES > self.max_bytes:
-            episodes = read_episodes(folder)
-            kept = set(sorted({episode.update for episode in episodes})[::2])
-            self._write([episode for episode in episodes if episode.update in kept])
-            self._every *= 2
-            self._next = self._multiple_from(update + 1)
 
     def _multiple_from(self, update: int) -> int:
         """The first update to record, from `update` on."""

@@ -213,8 +213,8 @@ class ResumableTrainer(Trainer):
             self._restore(folder)
             if self.is_world_process_zero():
                 logger.warning("resumes from %s", folder)
-        # `rotate` deletes; transformers would also delete folders that are no checkpoints of hf-credit.
-        self._most_kept, self.args.save_total_limit = self.args.save_total_limit, None
+        self._most_kept = self.args.save_total_limit
+        self.args.save_total_limit = None  # `rotate` deletes, and only what is ours
         try:
             with watched(self):
                 return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)

@@ -15,7 +15,6 @@ AGENT = ("agent",)
 
 Steps = Annotated[int, Range(1, 256)]
 Many = Annotated[int, Range(2, 256)]
-Agents = Annotated[int, Range(0, 7)]
 
 
 class _Alone(Problem):
@@ -268,7 +267,7 @@ class Vote(Problem):
     """
 
     agents: Annotated[int, Range(1, 7)] = 5
-    lazy: Agents = 3
+    lazy: Annotated[int, Range(0, 7)] = 3
     hint: float = 0.8
     tie: float = 0.5
 

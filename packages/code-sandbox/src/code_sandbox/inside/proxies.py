@@ -169,8 +169,7 @@ for _name in ORDER:
 ADDED = frozenset({"__getitem__", "__setitem__", "__delitem__", "__call__", "__str__", "__repr__", "__missing__"})
 """The special methods that a class of the solution may redefine of the plain class that it extends. Its equality,
 order, length, truth and items are those of the plain data."""
-_IMMUTABLE = (str, bytes, int, float, complex, frozenset)
-"""The plain classes whose public methods are those of the plain data, too: they would see a test's arguments."""
+_IMMUTABLE = (str, bytes, int, float, complex, frozenset)  # whose own methods would see a test's arguments
 _OPERATIONS = {f"__{name}__": name for name in ("getitem", "setitem", "delitem", "str", "repr")}
 _ADDED_OPERATORS = frozenset(f"__{name}__" for name in (*BINARY, *IN_PLACE))
 
