@@ -213,8 +213,8 @@ def test_predictions_follow_from_cost_and_disagreement_and_are_counted_where_dec
     cells = cells_of(
         experiment,
         {
-            ("minesweeper", "r", "verifiable_process"): [[0, 0.5, 0, 0.1], [0, 0.6, 0, 0.1], [0, 0.5, 0, 0.1]],
-            ("minesweeper", "r", "outcome_reward"): [[0, 0.1, 0, 0.3], [0, 0.1, 0, 0.3], [0, 0.1, 0, 0.1]],
+            ("minesweeper", "r", "verifiable_process"): [[0, 0.5, 0, 0.1], [0, 0.6, 0, 0.1], [0, 0.5, 0, 0.1]] * 2,
+            ("minesweeper", "r", "outcome_reward"): [[0, 0.1, 0, 0.1], [0, 0.1, 0, 0.3], [0, 0.1, 0, 0.0]] * 2,
         },
     )
     cells["minesweeper", "r", "beforehand"] = {0: beforehand}

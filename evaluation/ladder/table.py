@@ -54,6 +54,10 @@ RUNGS_OF_PRETRAINED = {"sudoku": "4", "sudoku_8": "8", "sudoku_12": "12"}
 """The rungs of the pretrained model, which `evaluation/real` trains, by its task."""
 
 
+LEAST = 6
+"""Seeds of an arm that is drawn, or decides a prediction: with fewer no sign test can."""
+
+
 def successes(cells: Cells, world: str, rung: str, arm: str, look: float) -> dict[int, float]:
     """The held-out success of each finished seed of an arm at a share of the budget."""
     found = cells.get((world, rung, arm), {})
@@ -168,7 +172,7 @@ def predictions(cells: Cells) -> list[list[str]]:
 def lead(cells: Cells, world: str, rung: str, arm: str, look: float) -> str:
     """Whether an arm leads the outcome, where the interval of the difference excludes 0; else nothing."""
     own = numbers(cells, Claim(world=world, says="", arms=(arm, "outcome_reward"), rungs=(rung,), look=look))
-    if len(own) < 2:
+    if len(own) < LEAST:
         return ""
     found = mean_interval(own)
     return "yes" if found.low > 0 else "no" if found.high < 0 else "undecided"
@@ -258,7 +262,9 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
     """Success at the end over the number of decisions: a panel for each world, a line for each arm; for a `narrow`
     screen below each other. The few seeds of the pretrained model are dots in place of an interval."""
     rungs = {**{world: tuple(own.rungs) for world, own in WORLDS.items()}, PRETRAINED: ("4", "8", "12")}
-    worlds = [world for world in rungs if any(own == world and arm in ARMS for own, _, arm in cells)]
+    least = {world: 2 if world == PRETRAINED else LEAST for world in rungs}
+    trained = [own for (own, _, arm), found in cells.items() if arm in ARMS and len(found) >= least[own]]
+    worlds = [world for world in rungs if world in trained]
     panels = max(len(worlds), 1)
     size = (4.2, 1.8 + 3.4 * panels) if narrow else (3.6 + 3.8 * panels, 4.2)
     figure = Figure(figsize=size, dpi=130, layout="constrained")
@@ -271,7 +277,7 @@ def draw(cells: Cells, path: Path, narrow: bool = False) -> None:
         beside, seeds = 0, set[int]()
         for arm, colour in zip(ARMS, COLOURS, strict=True):
             finals = {rung: [*successes(cells, world, rung, arm, FINAL).values()] for rung in right}
-            found = {rung: mean_interval(own) for rung, own in finals.items() if len(own) > 1}
+            found = {rung: mean_interval(own) for rung, own in finals.items() if len(own) >= least[world]}
             if found:
                 seeds |= {len(finals[rung]) for rung in found}
                 ends = [(one.mean - one.low, one.high - one.mean) for one in found.values()]
