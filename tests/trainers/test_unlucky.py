@@ -121,17 +121,6 @@ def test_an_evaluation_at_the_end_of_an_epoch_hides_no_metric_of_the_training(
     assert all("reward" in entry for entry in logged)
 
 
-def test_tasks_without_a_number_of_updates_are_refused(micro_policy: Path, tmp_path: Path) -> None:
-    interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", False)
-    with pytest.raises(ValueError, match=r"^max_steps must be set without train_dataset, got -1; set it, or pass"):
-        CreditTrainer(
-            str(micro_policy),
-            interaction,
-            CreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False),
-            method="rloo",
-        )
-
-
 def test_the_best_model_of_roles_in_folders_is_published_and_not_the_latest(tmp_path: Path) -> None:
     latest = tmp_path / "checkpoint-2"
     for folder, content in ((tmp_path, b"best"), (latest, b"last")):

@@ -269,7 +269,7 @@ def _places(folder: Path) -> tuple[Path, Path]:
         return folder, folder
     # A run's folder may hold another model than its latest checkpoint, such as the best one; of roles in folders.
     names = [path.name for path in folder.glob("*.safetensors")]
-    of_roles = (str(path.relative_to(latest)) for path in latest.glob("*/*.safetensors"))
+    of_roles = (str(path.relative_to(latest)) for path in latest.glob("*/adapter_model.safetensors"))
     names += [name for name in of_roles if (folder / name).is_file()]
     _, different, missing = filecmp.cmpfiles(folder, latest, names, shallow=False)
     return (folder if different or missing else latest), folder

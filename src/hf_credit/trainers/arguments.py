@@ -158,12 +158,10 @@ def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
     """Returns the Interaction's own training tasks, enough for `max_steps` updates.
 
     Raises:
-        ValueError: the Interaction has none, or the number of updates is unknown.
+        ValueError: the Interaction has none.
     """
-    if args.max_steps < 1:
-        raise ValueError("max_steps must be set without train_dataset, got -1; set it, or pass train_dataset=.")
     try:
-        return TaskSource(interaction).tasks("train", args.generation_batch_size * args.max_steps)
+        return TaskSource(interaction).tasks("train", args.generation_batch_size * max(args.max_steps, 1))
     except ValueError as error:
         raise ValueError(
             f"training needs task rows, got none for {interaction.name!r}, which has no tasks of its own; pass "
