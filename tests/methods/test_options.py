@@ -339,7 +339,6 @@ def test_every_change_is_of_an_option() -> None:
         ("replay_loo", {"num_replays": 4}, "num_replays has no effect without reference_rollouts"),
         ("replay_loo", {"match_contexts": False, "reference_rollouts": 1}, "no effect with match_contexts=False"),
         ("verifiable_process", {"commit": "random"}, "commit has no effect without state_group_size, got 'random'"),
-        ("verifiable_process", {"whiten": False}, "whiten has no effect without state_group_size, got False"),
         ("verifiable_process", {"state_group_size": 4, "min_active": 2}, "min_active has no effect in state groups"),
     ],
 )

@@ -295,7 +295,7 @@ def verifiable_process(
     collector: Collector = Verified(oracle=oracle)
     verdicts: Estimator = replace(estimator, bonus=bonus)
     if state_group_size == 1:
-        refuse_without_effect("without state_group_size", commit=(commit, "best"), whiten=(whiten, True))
+        refuse_without_effect("without state_group_size", commit=(commit, "best"))
     else:
         refuse_without_effect("in state groups", min_active=(estimator.min_active, TurnGroup.min_active))
         if estimator.gamma:

@@ -330,6 +330,10 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
     def in_generation(self) -> bool:
         return self._step % (self.args.steps_per_generation * self.num_iterations) != 0
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        self._step, self._buffered_inputs = 0, None  # an interrupted run in this process may have left some
+        return super().train(*args, **kwargs)
+
     def checkpoint_state(self) -> dict[str, Any]:
         rollouts = self._buffered_inputs if self.in_generation else None
         collected = {"step": self._step, "slices": self.slices, "rollouts": rollouts, "ledger": self.ledger.to_dict()}

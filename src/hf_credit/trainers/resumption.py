@@ -202,7 +202,6 @@ class ResumableTrainer(Trainer):
         """
         self._run = run_facts(self)
         self._passes = 0
-        self._step, self._buffered_inputs = 0, None  # an interrupted run in this process may have left some
         folder = from_main(self.accelerator, lambda: self._checkpoint_to_resume(resume_from_checkpoint))
         self._complete = folder and folder.resolve()
         known = self._run if folder is None else {**self._run, **recorded(folder)["run"]}
